@@ -1,0 +1,788 @@
+"""Счета модели: параметры, FLOPs, память, кеш KV, время и деньги.
+
+Каждый счёт — свёртка таблицы операций (`nanolm.ops`): для каждой строки берутся её множители,
+перемножаются и складываются по компонентам. Закрытых формул вроде 12LD² здесь нет: они живут
+в тестах как независимая проверка.
+
+Счёт — упорядоченное отображение «компонент → целое число в основных единицах» с `.total`;
+строки, из которых он сложен, лежат в `.details`, и каждая показывает свою формулу буквами и числами.
+
+    >>> from nanolm.budget import Spec, parameter_breakdown
+    >>> llama = Spec(V=128256, D=4096, L=32, N=32, K=8, F=14336, S=8192)
+    >>> parameter_breakdown(llama).total
+    8030261248
+
+Модуль и всё, что он импортирует, — только стандартная библиотека.
+"""
+
+from __future__ import annotations
+
+if __name__ == "__main__":  # раньше определений: иначе модуль загрузился бы дважды
+    import sys
+
+    from nanolm.cli import budget
+
+    sys.exit(budget(sys.argv[1:], "python -m nanolm.budget"))
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from nanolm import units
+from nanolm.ops import (
+    Op,
+    Tensor,
+    axis_factors,
+    distinct_experts,
+    layer_factor,
+    multiply,
+    output_factors,
+    pairs,
+    product_factors,
+    table,
+    used_weight_factors,
+    weight_factors,
+    window_groups,
+)
+from nanolm.spec import NOTATION, Spec, whole
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from nanolm.hardware import Gpu
+    from nanolm.ops import Factor
+
+__all__ = [
+    "ATTENTION_CONVENTIONS", "DTYPES", "NOTATION", "OPTIMIZERS", "RECIPES", "Account", "DecodeStep", "Line", "Spec",
+    "TrainingTime", "attention_crossover", "critical_batch", "crossover_batch", "decode_step_time",
+    "flops_per_token", "inference_memory", "kv_cache_bytes", "parameter_breakdown", "report", "training_memory",
+    "training_time",
+]  # fmt: skip
+
+#: Байтов на значение.
+DTYPES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
+
+COMPONENTS = {
+    "parameters": ("embedding", "positions", "attention", "ffn", "router", "norms", "lm_head"),
+    "flops": ("embedding", "attention", "scores", "ffn", "router", "lm_head"),
+    "training": (
+        "weights", "master_weights", "gradients", "optimizer", "input", "activations", "logits", "workspace",
+    ),
+    "inference": ("weights", "kv_cache"),
+    "kv_cache": ("key", "value"),
+}  # fmt: skip
+
+TITLES = {
+    "embedding": "эмбеддинг", "positions": "позиции", "attention": "внимание", "scores": "оценки внимания",
+    "ffn": "полносвязные блоки", "router": "маршрутизатор", "norms": "нормы", "lm_head": "выходная голова",
+    "weights": "веса", "master_weights": "мастер-веса", "gradients": "градиенты", "optimizer": "состояние оптимизатора",
+    "input": "входные токены", "activations": "активации", "logits": "логиты", "workspace": "рабочие буферы",
+    "kv_cache": "кеш KV", "key": "ключи", "value": "значения",
+}  # fmt: skip
+
+
+# --- Счёт и его строки --------------------------------------------------------------------------
+
+
+class Line:
+    """Строка счёта: произведение именованных множителей.
+
+    `.letters` — формула буквами, `.numbers` — она же с числами, `.value` — результат, целое число.
+    Делитель `over` нужен средним (пары на токен): результат округляется до целого.
+    """
+
+    __slots__ = ("component", "factors", "name", "over", "title", "value")
+
+    def __init__(self, name: str, component: str, title: str, factors: Iterable[Factor], over: int = 1) -> None:
+        self.name, self.component, self.title = name, component, title
+        self.factors, self.over = tuple(factors), over
+        product = multiply(self.factors)
+        # Целые делятся без float: у больших моделей произведение длиннее 53 бит.
+        self.value = (2 * product + over) // (2 * over) if isinstance(product, int) else round(product / over)
+
+    @property
+    def letters(self) -> str:
+        """Формула буквами: «2·L·K·H·D»."""
+        return "·".join(symbol for symbol, _ in self.factors)
+
+    @property
+    def numbers(self) -> str:
+        """Формула числами: «2·32·8·128·4096»."""
+        shown = [
+            str(value) if isinstance(value, int) else units.decimal(value, 3).rstrip("0").rstrip(",")
+            for _, value in self.factors
+        ]
+        return "·".join(shown) + (f" / {self.over}" if self.over > 1 else "")
+
+    def __repr__(self) -> str:
+        return f"Line({self.component}/{self.name}: {self.letters} = {self.numbers} = {self.value})"
+
+
+class Account(Mapping[str, int]):
+    """Счёт: компонент → целое число в основных единицах (параметры, FLOPs, байты).
+
+    Читается как словарь, печатается таблицей, в блокноте показывается таблицей HTML.
+    `.total` — сумма компонентов; `.details` — строки (`Line`); `explain()` — откуда каждое число.
+    Компонент, которого у модели нет, присутствует с нулём.
+    """
+
+    def __init__(self, title: str, unit: str, components: Iterable[str], lines: Iterable[Line]) -> None:
+        self.title, self.unit = title, unit
+        self.details = tuple(lines)
+        self._values = dict.fromkeys(components, 0)
+        for line in self.details:
+            self._values[line.component] += line.value
+
+    @property
+    def total(self) -> int:
+        """Сумма компонентов."""
+        return sum(self._values.values())
+
+    def __getitem__(self, name: str) -> int:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def explain(self, name: str | None = None) -> str:
+        """Формула каждой строки: буквами, числами и результат. `name` — только один компонент."""
+        if name is not None and name not in self._values:
+            raise ValueError(f"компонент {name!r}: в счёте есть {', '.join(self._values)}")
+        lines = [line for line in self.details if name in (None, line.component)]
+        return "\n".join(
+            f"{line.title}: {line.letters} = {line.numbers} = {units.number(line.value)}" for line in lines
+        )
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Строки таблицы: название, величина, доля; последняя — итог."""
+        total = self.total
+        body: list[tuple[str, ...]] = [
+            (TITLES[name], self._shown(value), units.percent(value / total) if total else "—")
+            for name, value in self._values.items()
+        ]
+        return [*body, ("всего", self._shown(total), units.percent(1.0) if total else "—")]
+
+    def _shown(self, value: int) -> str:
+        return units.number(value) + (f"{units.NBSP}Б ({units.binary_bytes(value)})" if self.unit == "байт" else "")
+
+    def __str__(self) -> str:
+        return text_table((self.title, self.unit, "доля"), self.rows())
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.title}: {dict(self._values)}, total={self.total})"
+
+    def _repr_html_(self) -> str:
+        return html_table((self.title, self.unit, "доля"), self.rows())
+
+
+class Parameters(Account):
+    """Счёт параметров: ещё `.active` и `.non_embedding`."""
+
+    def __init__(self, lines: Iterable[Line], active: Iterable[Line]) -> None:
+        super().__init__("Параметры", "параметров", COMPONENTS["parameters"], lines)
+        #: Сколько параметров работает на один токен: у смеси — k экспертов из E.
+        self.active = sum(line.value for line in active)
+
+    @property
+    def non_embedding(self) -> int:
+        """N из правила 6N: без эмбеддинга, позиций и отдельной выходной головы."""
+        return self.total - self["embedding"] - self["positions"] - self["lm_head"]
+
+
+class InferenceMemory(Account):
+    """Память вывода: `.total` — веса и кеш; `.peak` добавляет рабочие буферы."""
+
+    def __init__(self, title: str, lines: Iterable[Line], buffers: Iterable[Line]) -> None:
+        super().__init__(title, "байт", COMPONENTS["inference"], lines)
+        #: Строки рабочих буферов: выходы самой тяжёлой части блока и логиты последнего токена.
+        self.buffers = tuple(buffers)
+
+    @property
+    def peak(self) -> int:
+        """Веса, кеш и рабочие буферы: столько памяти нужно на карте."""
+        return self.total + sum(line.value for line in self.buffers)
+
+
+def text_table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """Таблица для терминала: первый столбец влево, остальные вправо, итог под чертой."""
+    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+
+    def line(row: tuple[str, ...]) -> str:
+        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        return "  ".join(cells).rstrip()
+
+    rule = "  ".join("─" * width for width in widths)
+    return "\n".join([line(head), rule, *map(line, rows[:-1]), rule, line(rows[-1])])
+
+
+def html_table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """Та же таблица для блокнота и сайта: заголовки со `scope`, итог в `tfoot`."""
+
+    def row(cells: tuple[str, ...]) -> str:
+        return f'<tr><th scope="row">{cells[0]}</th>' + "".join(f"<td>{cell}</td>" for cell in cells[1:]) + "</tr>"
+
+    columns = "".join(f'<th scope="col">{cell}</th>' for cell in head)
+    body = "".join(map(row, rows[:-1]))
+    return (
+        f'<table class="nanolm-account"><thead><tr>{columns}</tr></thead>'
+        f"<tbody>{body}</tbody><tfoot>{row(rows[-1])}</tfoot></table>"
+    )
+
+
+def _choice(field: str, value: str, allowed: Iterable[str]) -> str:
+    """Значение из списка; иначе `ValueError` со всем списком."""
+    if value not in allowed:
+        raise ValueError(f"{field} = {value!r}: нужно одно из: {', '.join(allowed)}")
+    return value
+
+
+# --- Параметры ----------------------------------------------------------------------------------
+
+
+def parameter_breakdown(spec: Spec) -> Parameters:
+    """Параметры по компонентам, точно до единицы.
+
+    Смещения входят в свой компонент. При связанных эмбеддингах `lm_head` = 0: матрица уже посчитана.
+
+    Source: строки `nanolm.ops.table`; сверено с числом параметров настоящих моделей.
+    """
+    stored = [op for op in table(spec) if op.weight and not op.shared]
+    k: Factor = ("k", spec.experts_per_token)
+    return Parameters(
+        (Line(op.name, op.component, op.title, weight_factors(op, spec)) for op in stored),
+        (Line(op.name, op.component, op.title, used_weight_factors(op, spec, k)) for op in stored),
+    )
+
+
+# --- FLOPs --------------------------------------------------------------------------------------
+
+#: Какие пары «запрос — ключ» считать: (маска, окно). Соглашение всегда названо.
+ATTENTION_CONVENTIONS = {
+    "full": (False, False),  # весь квадрат S×S: так считают счётчики и большинство статей
+    "windowed": (False, True),  # квадрат, но слой с окном видит не больше W ключей
+    "causal": (True, True),  # ровно те пары, которые оставляют причинная маска и окно
+}
+
+
+def _keys_per_query(S: int, window: int | None, convention: str) -> tuple[Factor, int]:
+    """Средние ключи на запрос: числитель (пары) с записью буквами и делитель S."""
+    causal, windowed = ATTENTION_CONVENTIONS[convention]
+    width = window if windowed else None
+    count = pairs(S, S, causal, width)
+    narrow = width is not None and width < S
+    if not causal:
+        return ((f"min(S, W={width})" if narrow else "S", count // S), 1)
+    letters = f"(W − W(W−1)/2S), W={width}" if narrow else "(S+1)/2"
+    return ((letters, count // S), 1) if count % S == 0 else ((letters, count), S)
+
+
+def _forward_flops(ops: Iterable[Op], spec: Spec, S: int, convention: str, times: int) -> Iterator[Line]:
+    """FLOPs одного токена: строка на произведение; `times` — 1 (прямой проход) или 3 (с обратным)."""
+    for op in ops:
+        if op.lookup:
+            yield Line(op.name, "embedding", op.title, (("0", 0),))
+        if not op.product:
+            continue
+        (_, two), *factors = product_factors(op, spec)
+        head: Factor = (str(two * times), two * times)
+        if not op.pairs:
+            yield Line(op.name, op.component, op.title, (head, *factors))
+            continue
+        for layers, window in window_groups(spec):
+            keys, over = _keys_per_query(S, window, convention)
+            yield Line(op.name, op.component, op.title, (head, layers, *factors[1:], keys), over)
+
+
+def flops_per_token(spec: Spec, S: int | None = None, training: bool = True, attention: str = "full") -> Account:
+    """FLOPs на токен при контексте S, по компонентам.
+
+    `training=True` — прямой и обратный проход (втрое больше прямого: у каждого произведения два
+    градиента), `False` — только прямой. `attention` — соглашение о парах: «full» — весь квадрат,
+    «windowed» — квадрат в пределах окна, «causal» — только видимые под маской пары.
+
+    Поиск в эмбеддинге — не произведение, поэтому он даёт 0; выходная голова — своя строка.
+    Пересчёт при чекпоинтинге сюда не входит: это полезные FLOPs модели.
+    """
+    S = spec.S if S is None else whole("S", S)
+    _choice("attention", attention, ATTENTION_CONVENTIONS)
+    title = "FLOPs на токен, прямой и обратный" if training else "FLOPs на токен, прямой проход"
+    lines = _forward_flops(table(spec), spec, S, attention, 3 if training else 1)
+    return Account(title, "FLOPs", COMPONENTS["flops"], lines)
+
+
+def attention_crossover(spec: Spec, attention: str = "full") -> int | None:
+    """Наименьший контекст, при котором оценки внимания стоят не меньше матриц слоёв.
+
+    Сравниваются произведения `scores` с `attention + ffn + router` (N из 6N; голова не входит).
+    Для Llama-3-8B: 26 624 по полному квадрату. `None` — если окно не даёт оценкам догнать матрицы.
+    """
+
+    _choice("attention", attention, ATTENTION_CONVENTIONS)
+    scores = [op for op in table(spec) if op.pairs]
+    matrices = [op for op in table(spec) if op.product and not op.pairs and op.component != "lm_head"]
+    target = sum(line.value for line in _forward_flops(matrices, spec, 1, attention, 1))
+
+    def reached(S: int) -> bool:
+        return sum(line.value for line in _forward_flops(scores, spec, S, attention, 1)) >= target
+
+    return _smallest(reached)
+
+
+def _smallest(reached: Callable[[int], bool], limit: int = 2**40) -> int | None:
+    """Наименьшее целое, с которого монотонное условие верно; `None` — если не раньше `limit`."""
+    high = 1
+    while not reached(high):
+        high *= 2
+        if high > limit:
+            return None
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if reached(middle) else (middle, high)
+    return high
+
+
+# --- Кеш KV и память вывода ---------------------------------------------------------------------
+
+#: Сколько токенов держит слой с окном W при контексте S: три соглашения.
+KV_CONVENTIONS = {
+    "theory": lambda S, W: min(S, W),  # нужно вниманию
+    "transformers": lambda S, W: min(S, W - 1),  # держит библиотека transformers между шагами
+    "engine": lambda S, W: S,  # резервирует движок, который не знает про окна
+}
+
+
+def _cached_tokens(S: int, window: int | None, convention: str) -> Factor:
+    if window is None or window > S:
+        return ("S", S)
+    count = KV_CONVENTIONS[convention](S, window)
+    return ("S" if count == S else f"min(S, {window if convention == 'theory' else window - 1})", count)
+
+
+def _dtype_factor(dtype: str, field: str = "dtype") -> Factor:
+    return (f"байт[{dtype}]", DTYPES[_choice(field, dtype, DTYPES)])
+
+
+def _batch(B: int) -> int:
+    return whole("B", B)
+
+
+def _context(spec: Spec, S: int | None) -> int:
+    return spec.S if S is None else whole("S", S)
+
+
+def kv_cache_bytes(spec: Spec, B: int = 1, S: int | None = None, dtype: str = "bf16", kv: str = "theory") -> Account:
+    """Кеш KV в байтах: 2·B·S·L·K·H·байт, по слоям с окном — меньше.
+
+    `kv` — соглашение для слоёв с окном: «theory» — min(S, W), «transformers» — как держит эта
+    библиотека (W − 1), «engine» — полный контекст. Голов K, а не N: в этом и выигрыш GQA.
+    """
+    B, S = _batch(B), _context(spec, S)
+    _choice("kv", kv, KV_CONVENTIONS)
+    size = _dtype_factor(dtype)
+    batch: Factor = ("B", B)
+    lines = [
+        Line(
+            op.name, op.name, op.title, (batch, _cached_tokens(S, window, kv), layers, *output_factors(op, spec), size)
+        )
+        for op in table(spec)
+        if op.cached
+        for layers, window in window_groups(spec)
+    ]
+    return Account("Кеш KV", "байт", COMPONENTS["kv_cache"], lines)
+
+
+def crossover_batch(spec: Spec, S: int | None = None, dtype: str = "bf16") -> float:
+    """Пакет, при котором кеш KV весит столько же, сколько веса. Для Llama-3-8B при 8192 — 14,96."""
+    size = DTYPES[_choice("dtype", dtype, DTYPES)]
+    return parameter_breakdown(spec).total * size / kv_cache_bytes(spec, 1, S, dtype).total
+
+
+def inference_memory(
+    spec: Spec,
+    B: int = 1,
+    S: int | None = None,
+    dtype: str = "bf16",
+    kv_dtype: str | None = None,
+    kv: str = "theory",
+) -> InferenceMemory:
+    """Память вывода: веса и кеш KV; `.peak` добавляет рабочие буферы заполнения контекста.
+
+    Буферы — остаточный поток, выход нормы и выходы самой тяжёлой половины блока для B·S токенов
+    (нормы, проекции или полносвязный блок) и логиты последнего токена каждой последовательности в fp32.
+    """
+    B, S = _batch(B), _context(spec, S)
+    cache = kv_cache_bytes(spec, B, S, kv_dtype or dtype, kv)
+    weights = _weight_lines(spec, "weights", _dtype_factor(dtype))
+    lines = [*weights, *(Line(line.name, "kv_cache", line.title, line.factors) for line in cache.details)]
+    return InferenceMemory(f"Память вывода, {dtype}", lines, _inference_buffers(spec, B, S, dtype))
+
+
+def _weight_lines(spec: Spec, component: str, size: Factor, prefix: str = "") -> Iterator[Line]:
+    """Строка на каждый хранимый вес, помноженный на байты."""
+    for op in table(spec):
+        if op.weight and not op.shared:
+            yield Line(op.name, component, prefix + op.title, (*weight_factors(op, spec), size))
+
+
+def _inference_buffers(spec: Spec, B: int, S: int, dtype: str) -> list[Line]:
+    """Что живо в пике заполнения контекста: поток, норма и половина блока с наибольшими выходами."""
+    tokens: list[Factor] = [("B", B), ("S", S)]
+    size = _dtype_factor(dtype)
+    halves: dict[str, list[Line]] = {"attention": [], "ffn": []}
+    for op in table(spec):
+        half = "attention" if op.component in ("attention", "scores") else op.component
+        if half not in halves:
+            continue
+        for tensor in op.keeps:
+            if tensor.only != "naive" and tensor.dtype == "compute":
+                used: list[Factor] = [("k", spec.experts_per_token)] if op.expert else []
+                factors = (*tokens, *used, *axis_factors(tensor.axes, spec), size)
+                halves[half].append(Line(tensor.name, "buffers", f"буфер: {tensor.name}", factors))
+    heaviest = max(halves.values(), key=lambda lines: sum(line.value for line in lines))
+    stream = [
+        Line(name, "buffers", title, (*tokens, ("D", spec.D), size))
+        for name, title in (("stream", "остаточный поток"), ("normed", "выход нормы"))
+    ]
+    logits = Line("logits", "buffers", "логиты последнего токена", (("B", B), ("V", spec.V), ("байт[fp32]", 4)))
+    return [*stream, *heaviest, logits]
+
+
+# --- Память обучения ----------------------------------------------------------------------------
+
+
+class Recipe:
+    """Рецепт точности: байты на параметр и точность вычислений."""
+
+    __slots__ = ("compute", "copies", "gradients", "master", "state", "stream", "title", "weights")
+
+    def __init__(
+        self, title: str, *, weights: int, gradients: int, master: int, state: int, compute: int, stream: int
+    ) -> None:
+        self.title = title
+        #: Байтов на вес, на градиент, на fp32-копию веса и на одну величину состояния оптимизатора.
+        self.weights, self.gradients, self.master, self.state = weights, gradients, master, state
+        #: Байтов на значение в вычислениях и в остаточном потоке.
+        self.compute, self.stream = compute, stream
+        #: При autocast вес приводится к точности вычислений, и копию держит autograd.
+        self.copies = weights != compute
+
+
+RECIPES = {
+    "mixed": Recipe("bf16 + fp32-копия", weights=2, gradients=2, master=4, state=4, compute=2, stream=2),
+    "fp32": Recipe("чистая fp32", weights=4, gradients=4, master=0, state=4, compute=4, stream=4),
+    "bf16": Recipe("чистая bf16", weights=2, gradients=2, master=0, state=2, compute=2, stream=2),
+    "autocast": Recipe("fp32 с autocast в bf16", weights=4, gradients=4, master=0, state=4, compute=2, stream=4),
+}
+
+#: Сколько величин состояния на параметр и сжаты ли они до 8 бит.
+OPTIMIZERS = {"adamw": (2, False), "sgd": (0, False), "momentum": (1, False), "adamw8bit": (2, True)}
+
+#: 8-битный оптимизатор хранит fp32-масштаб на каждые 256 значений, а тензоры меньше 4096 не сжимает.
+BLOCK_8BIT, SMALLEST_8BIT = 256, 4096
+
+ATTENTION_KERNELS = ("fused", "naive")
+CHECKPOINTING = ("none", "selective", "full")
+ACTIVATIONS = ("saved", "all", "expanded")
+
+
+def training_memory(
+    spec: Spec,
+    B: int = 1,
+    S: int | None = None,
+    recipe: str = "mixed",
+    optimizer: str = "adamw",
+    attention: str = "fused",
+    checkpointing: str = "none",
+    activations: str = "saved",
+) -> Account:
+    """Память шага обучения по компонентам, в байтах; сумма — пик шага.
+
+    Градиенты считаются живыми всё время (как при накоплении), оптимизатор — слитым, без временных копий.
+
+    - `recipe`: «mixed» 2 + 2 + 4 + 4 + 4, «fp32» 4 + 4 + 8, «bf16» 2 + 2 + 4, «autocast» 4 + 4 + 8
+      и bf16-копии весов на время шага;
+    - `optimizer`: «adamw», «sgd», «momentum», «adamw8bit»;
+    - `attention`: «fused» не хранит вероятности, «naive» хранит B·N·S² на слой;
+    - `checkpointing`: «none»; «selective» пересчитывает ядро внимания (Korthikanti et al. 2022); «full» оставляет
+      только входы блоков;
+    - `activations`: «saved» — что держит autograd в NanoLM; «all» — все промежуточные тензоры блока,
+      как в учебном подсчёте; «expanded» — то же, но k и v размножены до N голов.
+    """
+    B, S = _batch(B), _context(spec, S)
+    for field, value, allowed in (
+        ("recipe", recipe, RECIPES),
+        ("optimizer", optimizer, OPTIMIZERS),
+        ("attention", attention, ATTENTION_KERNELS),
+        ("checkpointing", checkpointing, CHECKPOINTING),
+        ("activations", activations, ACTIVATIONS),
+    ):
+        _choice(field, value, allowed)
+    tokens: tuple[Factor, ...] = (("B", B), ("S", S))
+    lines = [
+        *_state_lines(spec, RECIPES[recipe], optimizer),
+        *_input_lines(tokens),
+        *_activation_lines(spec, tokens, RECIPES[recipe], attention, checkpointing, activations),
+        *_workspace_lines(spec, tokens, RECIPES[recipe], attention, checkpointing),
+    ]
+    return Account(f"Память обучения, {recipe}", "байт", COMPONENTS["training"], lines)
+
+
+def _state_lines(spec: Spec, recipe: Recipe, optimizer: str) -> Iterator[Line]:
+    """Веса, мастер-веса, градиенты, моменты: всё, что пропорционально числу параметров."""
+    for component, size in (
+        ("weights", recipe.weights),
+        ("master_weights", recipe.master),
+        ("gradients", recipe.gradients),
+    ):
+        if size:
+            yield from _weight_lines(spec, component, ("байт", size))
+    count, compressed = OPTIMIZERS[optimizer]
+    if not count:
+        return
+    for op in table(spec):
+        if op.weight and not op.shared:
+            yield from _moment_lines(op, spec, count, recipe.state, compressed)
+
+
+def _moment_lines(op: Op, spec: Spec, count: int, size: int, compressed: bool) -> Iterator[Line]:
+    """Состояние оптимизатора одного веса: `count` величин на параметр."""
+    factors = weight_factors(op, spec)
+    moments: Factor = (str(count), count)
+    tensor = Line(op.name, "optimizer", op.title, axis_factors(op.weight, spec)).value
+    if not compressed or tensor < SMALLEST_8BIT:
+        yield Line(op.name, "optimizer", op.title, (moments, *factors, ("байт", 4 if compressed else size)))
+        return
+    yield Line(op.name, "optimizer", op.title, (moments, *factors, ("байт", 1)))
+    letters = "·".join(symbol for symbol, _ in axis_factors(op.weight, spec))
+    blocks: Factor = (f"⌈{letters}/{BLOCK_8BIT}⌉", -(-tensor // BLOCK_8BIT))
+    scales = (moments, *layer_factor(op, spec), blocks, ("байт", 4))
+    yield Line(f"{op.name}_scales", "optimizer", f"{op.title}: масштабы блоков", scales)
+
+
+def _input_lines(tokens: tuple[Factor, ...]) -> Iterator[Line]:
+    """Номера токенов и ответов: int64, по восемь байт."""
+    for name, title in (("tokens", "номера токенов"), ("targets", "номера ответов")):
+        yield Line(name, "input", title, (*tokens, ("байт[int64]", 8)))
+
+
+def _tensor_bytes(tensor: Tensor, recipe: Recipe) -> Factor:
+    sizes = {"compute": recipe.compute, "stream": recipe.stream, "fp32": 4}
+    return (f"байт[{tensor.dtype}]", sizes[tensor.dtype])
+
+
+def _kept(op: Op, tensor: Tensor, attention: str, checkpointing: str, activations: str) -> bool:
+    """Остаётся ли тензор до обратного прохода при этих правилах."""
+    if tensor.only not in ("", attention):
+        return False
+    inside = op.param.startswith("layers.") or op.pairs
+    if activations == "saved" and not tensor.saved:
+        return False
+    if activations != "saved" and not (tensor.counted and (inside or op.name == "lm_head")):
+        return False
+    if checkpointing == "full" and inside:
+        return tensor.entry
+    return not (checkpointing == "selective" and tensor.core)
+
+
+def _tensor_line(
+    op: Op, tensor: Tensor, spec: Spec, tokens: tuple[Factor, ...], recipe: Recipe, expanded: bool
+) -> Line:
+    axes = tensor.axes.replace("k", "n") if expanded and op.name in ("key", "value", "scores") else tensor.axes
+    factors: list[Factor] = [*layer_factor(op, spec), *tokens]
+    if op.expert:
+        factors.append(("k", spec.experts_per_token))
+    if tensor.copies > 1 and recipe.copies:
+        factors.insert(0, (str(tensor.copies), tensor.copies))
+    # Ось «s» — ключи: у сохранённых вероятностей на каждый запрос их S.
+    sizes = [tokens[1] if axis == "s" else axis_factors(axis, spec)[0] for axis in axes]
+    component = "logits" if op.component == "lm_head" else "activations"
+    return Line(tensor.name, component, f"{op.title}: {tensor.name}", (*factors, *sizes, _tensor_bytes(tensor, recipe)))
+
+
+def _activation_lines(
+    spec: Spec, tokens: tuple[Factor, ...], recipe: Recipe, attention: str, checkpointing: str, activations: str
+) -> Iterator[Line]:
+    """Что операции держат до обратного прохода; логиты и их fp32-логарифмы — отдельный компонент."""
+    for op in table(spec):
+        for tensor in op.keeps:
+            if _kept(op, tensor, attention, checkpointing, activations):
+                yield _tensor_line(op, tensor, spec, tokens, recipe, activations == "expanded")
+
+
+def _workspace_lines(
+    spec: Spec, tokens: tuple[Factor, ...], recipe: Recipe, attention: str, checkpointing: str
+) -> Iterator[Line]:
+    """Временное в пике шага: два fp32-градиента по логитам и, при autocast, bf16-копии весов."""
+    if recipe.copies:
+        for op in table(spec):
+            if op.product and op.weight:
+                factors = (*weight_factors(op, spec), ("байт", recipe.compute))
+                yield Line(f"{op.name}_copy", "workspace", f"{op.title}: копия для autocast", factors)
+    gradient: tuple[Factor, ...] = (("2", 2), *tokens, ("V", spec.V), ("байт[fp32]", 4))
+    yield Line("logit_gradients", "workspace", "градиенты функции потерь и логитов", gradient)
+
+
+# --- Время и деньги -----------------------------------------------------------------------------
+
+
+def _card(gpu: str | Gpu) -> Gpu:
+    """Карта по имени или она сама. Импорт здесь: без карты таблица ускорителей не нужна."""
+    from nanolm.hardware import gpu as find_gpu
+
+    return find_gpu(gpu) if isinstance(gpu, str) else gpu
+
+
+def _positive(field: str, value: float) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{field} = {value!r}: нужно число") from None
+    if not 0 < number < float("inf"):
+        raise ValueError(f"{field} = {value}: нужно положительное конечное число")
+    return number
+
+
+class TrainingTime:
+    """Ответ `training_time`: секунды, GPU-часы, полезные FLOPs, цена."""
+
+    __slots__ = ("cost", "dtype", "flops", "gpu_hours", "gpus", "mfu", "seconds")
+
+    def __init__(self, flops: int, seconds: float, gpus: int, mfu: float, dtype: str, price: float | None) -> None:
+        self.flops, self.seconds, self.gpus, self.mfu, self.dtype = flops, seconds, gpus, mfu, dtype
+        #: Часы всех карт вместе: за них и платят.
+        self.gpu_hours = seconds * gpus / 3600
+        #: Цена в той же валюте, что и цена часа; `None`, если её не задали.
+        self.cost = None if price is None else self.gpu_hours * price
+
+    @property
+    def days(self) -> float:
+        """Сутки."""
+        return self.seconds / 86_400
+
+    def __str__(self) -> str:
+        cost = "" if self.cost is None else f", цена {units.decimal(self.cost)}"
+        return (
+            f"{units.duration(self.seconds)}, {units.decimal(self.gpu_hours, 1)}{units.NBSP}GPU-ч{cost}; "
+            f"полезных FLOPs {units.scientific(self.flops)}, MFU {units.percent(self.mfu)}, {self.dtype}"
+        )
+
+
+def training_time(
+    spec: Spec,
+    tokens: int,
+    gpu: str | Gpu,
+    gpus: int = 1,
+    mfu: float = 0.45,
+    S: int | None = None,
+    attention: str = "full",
+    price: float | None = None,
+    dtype: str | None = None,
+) -> TrainingTime:
+    """Время обучения: полезные FLOPs / (карты · плотный пик · MFU).
+
+    `mfu` — доля пика, которая идёт на полезную работу; 45 % — середина обычных для хорошо настроенного
+    обучения 35–50 %. Пересчёт при чекпоинтинге в полезные FLOPs не входит. `price` — цена GPU-часа.
+    `dtype` по умолчанию — лучший 16-битный формат карты.
+    """
+    count = flops_per_token(spec, S, attention=attention).total * whole("tokens", tokens)
+    gpus, mfu = whole("gpus", gpus), _positive("mfu", mfu)
+    if mfu > 1:
+        raise ValueError(f"mfu = {units.number(mfu, 2)}: доля пика, нужно число от 0 до 1")
+    card = _card(gpu)
+    dtype = dtype or card.best_16bit
+    seconds = count / (gpus * card.rate(dtype) * mfu)
+    return TrainingTime(count, seconds, gpus, mfu, dtype, None if price is None else _positive("price", price))
+
+
+class DecodeStep:
+    """Ответ `decode_step_time`: один токен для каждой последовательности пакета.
+
+    `.seconds` — большее из времени памяти и времени вычислений; `.bound` — что ограничивает.
+    """
+
+    __slots__ = ("batch", "cache_bytes", "compute_seconds", "dtype", "flops", "memory_seconds", "weight_bytes")
+
+    def __init__(self, batch: int, weight_bytes: float, cache_bytes: int, flops: int, card: Gpu, dtype: str) -> None:
+        self.batch, self.weight_bytes, self.cache_bytes, self.flops = batch, weight_bytes, cache_bytes, flops
+        self.dtype = dtype
+        self.memory_seconds = (weight_bytes + cache_bytes) / card.bandwidth_bytes_per_s
+        self.compute_seconds = flops / card.rate(dtype)
+
+    @property
+    def seconds(self) -> float:
+        """Время шага: память и вычисления идут одновременно, ждать приходится дольшего."""
+        return max(self.memory_seconds, self.compute_seconds)
+
+    @property
+    def bound(self) -> str:
+        """Что ограничивает шаг: «память» или «вычисления»."""
+        return "память" if self.memory_seconds >= self.compute_seconds else "вычисления"
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Токенов в секунду на весь пакет."""
+        return self.batch / self.seconds
+
+
+def decode_step_time(
+    spec: Spec, B: int, S: int | None, gpu: str | Gpu, dtype: str | None = None, kv_dtype: str | None = None
+) -> DecodeStep:
+    """Время шага декодирования по roofline: байты / полоса против FLOPs / пик.
+
+    Шаг читает веса (у смеси — только выбранных экспертов, в среднем E·(1 − (1 − k/E)^B)), из эмбеддинга —
+    B строк, и кеш KV из S токенов. Это нижняя граница: запуск ядер и сеть не учтены.
+    """
+    B, S, card = _batch(B), _context(spec, S), _card(gpu)
+    dtype = dtype or card.best_16bit
+    cache = kv_cache_bytes(spec, B, S, kv_dtype or dtype).total
+    return DecodeStep(B, _weights_read(spec, B) * DTYPES[dtype], cache, _decode_flops(spec, B, S), card, dtype)
+
+
+def _weights_read(spec: Spec, B: int) -> float:
+    """Сколько весов читает шаг из B токенов."""
+    total = 0.0
+    used: Factor = ("E*", distinct_experts(spec.experts, spec.experts_per_token, B) if spec.experts else 0)
+    for op in table(spec):
+        if op.lookup:
+            total += B * spec.D
+        elif op.weight:  # общая матрица головы читается, хотя хранится в эмбеддинге
+            total += multiply(used_weight_factors(op, spec, used))
+    return total
+
+
+def _decode_flops(spec: Spec, B: int, S: int) -> int:
+    """FLOPs шага: каждый из B токенов видит S ключей (в окне — не больше W)."""
+    total = 0
+    for op in table(spec):
+        if not op.product:
+            continue
+        factors = product_factors(op, spec)
+        groups = [(factors, 1)]
+        if op.pairs:
+            groups = [
+                ([factors[0], layers, *factors[2:]], pairs(1, S, causal=True, window=window))
+                for layers, window in window_groups(spec)
+            ]
+        total += sum(Line(op.name, op.component, op.title, (*f, ("keys", keys))).value for f, keys in groups)
+    return B * total
+
+
+def critical_batch(spec: Spec, S: int | None, gpu: str | Gpu, dtype: str | None = None) -> int | None:
+    """Наименьший пакет, при котором шаг декодирования упирается в вычисления.
+
+    `None` — такого нет: с длинным контекстом кеш растёт вместе с пакетом и чтение не догнать.
+    """
+    card = _card(gpu)
+    return _smallest(lambda B: decode_step_time(spec, B, S, card, dtype).bound == "вычисления", limit=2**24)
+
+
+def report(spec: Spec, **options: object) -> str:
+    """Полный отчёт текстом: геометрия, параметры, FLOPs, кеш KV, память, время.
+
+    Ключи — те же, что у командной строки: `B`, `S`, `recipe`, `optimizer`, `attention`, `checkpointing`,
+    `dtype`, `gpu`, `gpus`, `tokens`, `mfu`, `price`.
+    """
+    from nanolm.summary import Question, text
+
+    return text(Question(spec, **options))  # type: ignore[arg-type]

@@ -1,0 +1,276 @@
+"""Командная строка: `python -m nanolm.budget` и `nanolm budget`.
+
+Правила: ответ — на стандартный вывод, ошибка — одна строка по-русски на стандартный поток ошибок
+и код 2, никаких трассировок. Всё, что не нужно этому запуску (JSON, карты, пресеты), не импортируется:
+запуск должен казаться мгновенным. Вывод переживает любую кодировку консоли.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from nanolm.spec import NOTATION, Spec
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nanolm.summary import Question
+
+#: Слова самого argparse. Ключ — английский шаблон, как он записан в библиотеке.
+_RUSSIAN = {
+    "usage: ": "использование: ",
+    "options": "ключи",
+    "optional arguments": "ключи",
+    "positional arguments": "аргументы",
+    "show this help message and exit": "показать эту справку и выйти",
+    "show program's version number and exit": "показать версию и выйти",
+    "argument %(argument_name)s: %(message)s": "%(argument_name)s: %(message)s",
+    "expected one argument": "нужно значение",
+    "expected at most one argument": "нужно не больше одного значения",
+    "expected at least one argument": "нужно хотя бы одно значение",
+    "unrecognized arguments: %s": "неизвестный аргумент: %s",
+    "invalid choice: %(value)r (choose from %(choices)s)": "%(value)r: нужно одно из: %(choices)s",
+    "invalid %(type)s value: %(value)r": "%(value)r: неверное значение",
+    "not allowed with argument %s": "нельзя вместе с %s",
+    "ambiguous option: %(option)s could match %(matches)s": "%(option)s: подходит сразу %(matches)s",
+    "ignored explicit argument %r": "значение %r здесь не нужно",
+    "the following arguments are required: %s": "не хватает аргумента: %s",
+    "unexpected option string: %s": "неожиданный ключ: %s",
+}
+
+#: Ключ → (название, минимум у размеров); порядок — как в справке.
+_SIZES = {
+    **{name: NOTATION[name] for name in "VDLNKHFSB"},
+    "experts": "число экспертов (E)",
+    "experts-per-token": "число экспертов на токен (k)",
+    "learned-positions": "число обучаемых позиций (0 — RoPE)",
+    "window": "скользящее окно внимания, токенов",
+}
+_SWITCHES = {
+    "tie-embeddings": "выходная голова делит матрицу с эмбеддингом",
+    "qkv-bias": "смещения у проекций запроса, ключа и значения",
+    "out-bias": "смещение у выходной проекции внимания",
+    "ffn-bias": "смещения в полносвязном блоке",
+    "qk-norm": "нормы запроса и ключа",
+    "norm-bias": "LayerNorm вместо RMSNorm",
+    "plain-ffn": "простой полносвязный блок из двух матриц вместо SwiGLU",
+}
+
+
+class _Help(argparse.HelpFormatter):
+    """Справка постоянной ширины: узнавать ширину терминала дольше, чем отвечать на вопрос."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=32, width=110)
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, который говорит по-русски и отвечает на ошибку одной строкой."""
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        """Одна строка на поток ошибок и код 2."""
+        fail(self.prog, message)
+
+
+def fail(prog: str, message: object) -> None:
+    """Закончить работу: одна строка и код 2."""
+    sys.stderr.write(f"{prog}: ошибка: {' '.join(str(message).split())}\n")
+    raise SystemExit(2)
+
+
+def _number(text: str, kind: Callable[[str], float], what: str) -> float:
+    try:
+        return kind(text)
+    except (ValueError, OverflowError):
+        shown = text if len(text) <= 24 else text[:21] + "…"
+        raise argparse.ArgumentTypeError(f"«{shown}»: нужно {what}") from None
+
+
+def _size(text: str) -> int:
+    return int(_number(text, int, "целое число"))
+
+
+def _count(text: str) -> int:
+    """Целое число; крупные удобно писать как 15e12."""
+
+    def parse(text: str) -> int:
+        value = int(text) if text.strip().lstrip("+-").isdigit() else float(text)
+        if value != int(value):
+            raise ValueError
+        return int(value)
+
+    return int(_number(text, parse, "целое число, можно как 15e12"))
+
+
+def _real(text: str) -> float:
+    return _number(text.replace(",", "."), float, "число")
+
+
+def budget_parser(prog: str) -> Parser:
+    """Разбор ключей `budget`."""
+    parser = Parser(
+        prog=prog,
+        description="Сколько параметров, FLOPs и памяти у языковой модели и поместится ли она на карту.",
+        epilog=f"Пример: {prog} --preset llama-3-8b --B 8 --S 8192 --gpu h100-sxm",
+        formatter_class=_Help,
+        allow_abbrev=False,
+    )
+    model = parser.add_argument_group("модель")
+    for name, title in _SIZES.items():
+        model.add_argument(f"--{name}", type=_size, metavar="ЧИСЛО", help=title)
+    for name, title in _SWITCHES.items():
+        model.add_argument(f"--{name}", action="store_true", help=title)
+    model.add_argument("--preset", metavar="ИМЯ", help="известная модель; остальные ключи её уточняют")
+    model.add_argument("--config", metavar="ПУТЬ", help="config.json модели Hugging Face или папка с ним")
+    _add_question(parser)
+    return parser
+
+
+def _add_question(parser: Parser) -> None:
+    from nanolm import budget as accounts
+
+    question = parser.add_argument_group("вопрос")
+    for name, allowed, default, title in (
+        ("recipe", accounts.RECIPES, "mixed", "рецепт точности при обучении"),
+        ("optimizer", accounts.OPTIMIZERS, "adamw", "оптимизатор"),
+        ("attention", accounts.ATTENTION_KERNELS, "fused", "ядро внимания"),
+        ("checkpointing", accounts.CHECKPOINTING, "none", "чекпоинтинг активаций"),
+        ("dtype", accounts.DTYPES, "bf16", "точность весов и кеша при выводе"),
+        ("convention", accounts.ATTENTION_CONVENTIONS, "full", "какие пары внимания считать во FLOPs"),
+    ):
+        # Запятые вместо фигурных скобок argparse: список читается и по-русски.
+        text = f"{title}: {', '.join(allowed)} (по умолчанию {default})"
+        question.add_argument(f"--{name}", choices=tuple(allowed), default=default, metavar="ВИД", help=text)
+    question.add_argument("--gpu", metavar="КАРТА", help="ускоритель, список даёт --list-gpus")
+    question.add_argument("--gpus", type=_size, default=1, metavar="ЧИСЛО", help="число карт при обучении")
+    question.add_argument("--tokens", type=_count, metavar="ЧИСЛО", help="токенов обучения, можно как 15e12")
+    question.add_argument("--mfu", type=_real, default=0.45, metavar="ДОЛЯ", help="доля пика при обучении, 0,45")
+    question.add_argument("--price", type=_real, metavar="ЦЕНА", help="цена одного GPU-часа")
+    output = parser.add_argument_group("вывод")
+    output.add_argument("--json", action="store_true", help="документ JSON вместо таблиц")
+    output.add_argument("--explain", action="store_true", help="формула каждой строки буквами и числами")
+    output.add_argument("--list-presets", action="store_true", help="известные модели")
+    output.add_argument("--list-gpus", action="store_true", help="известные карты")
+
+
+def _spec(args: argparse.Namespace) -> Spec:
+    """Модель из пресета, config.json или отдельных размеров; названные ключи побеждают."""
+    given = {name.replace("-", "_"): getattr(args, name.replace("-", "_")) for name in _SIZES if name != "B"}
+    changes = {name: value for name, value in given.items() if value is not None}
+    changes |= {name.replace("-", "_"): True for name in _SWITCHES if getattr(args, name.replace("-", "_"))}
+    if changes.pop("plain_ffn", False):
+        changes["gated_ffn"] = False
+    if args.preset and args.config:
+        raise ValueError("--config: нельзя вместе с --preset")
+    if args.preset or args.config:
+        from nanolm import zoo
+
+        return (zoo.preset(args.preset) if args.preset else zoo.from_config(args.config)).replace(**changes)
+    missing = [f"--{name}" for name in "VDLN" if name not in changes]
+    if missing:
+        raise ValueError(f"не хватает ключей {', '.join(missing)}; нужны они, или --preset, или --config")
+    return Spec(**changes)
+
+
+def _question(args: argparse.Namespace) -> Question:
+    from nanolm.summary import Question
+
+    names = (
+        "S", "recipe", "optimizer", "attention", "checkpointing", "dtype", "convention", "gpu", "gpus", "tokens",
+        "mfu", "price",
+    )  # fmt: skip
+    B = 1 if args.B is None else args.B
+    return Question(_spec(args), B=B, **{name: getattr(args, name) for name in names})
+
+
+def _flagged(message: str) -> str:
+    """`K = 3: …` → `--K = 3: …`: имя поля в ошибке становится именем ключа."""
+    name = message.split(" ", 1)[0].rstrip(":,")
+    flag = name.replace("_", "-")
+    return f"--{message.replace(name, flag, 1)}" if flag in {*_SIZES, *_SWITCHES, *_OTHER} else message
+
+
+_OTHER = ("gpu", "gpus", "tokens", "mfu", "price", "dtype")
+
+
+def _answer(args: argparse.Namespace) -> str:
+    if args.list_gpus:
+        from nanolm.hardware import gpus
+
+        return "\n".join(f"{key:<16} {card.title}" for key, card in gpus().items())
+    if args.list_presets:
+        from nanolm.zoo import presets
+
+        return "\n".join(f"{key:<20} {entry['title']}" for key, entry in presets().items())
+    from nanolm import summary
+
+    question = _question(args)
+    if args.json:
+        import json
+
+        return json.dumps(summary.document(question), ensure_ascii=False, indent=2, allow_nan=False)
+    return summary.explanation(question) if args.explain else summary.text(question)
+
+
+def budget(argv: list[str], prog: str) -> int:
+    """`budget`: разобрать ключи, ответить, вернуть код выхода."""
+    _prepare_console()
+    _speak_russian()
+    args = budget_parser(prog).parse_args(argv)
+    try:
+        answer = _answer(args)
+    except ValueError as error:
+        fail(prog, _flagged(str(error)))
+    except OSError as error:
+        fail(prog, f"--config: {error.filename}: {error.strerror}")
+    return _print(answer)
+
+
+def _print(answer: str) -> int:
+    try:
+        print(answer, flush=True)
+    except BrokenPipeError:  # читатель (head, less) закрыл канал: это не ошибка
+        sys.stdout = None
+    return 0
+
+
+def main() -> int:
+    """`nanolm budget …` и `nanolm probe …`."""
+    _prepare_console()
+    commands = {"budget": lambda rest: budget(rest, "nanolm budget"), "probe": _probe}
+    name, rest = (sys.argv[1] if len(sys.argv) > 1 else ""), sys.argv[2:]
+    if name in ("", "-h", "--help"):
+        return _print(
+            "использование: nanolm {budget,probe} …\n\n  budget  счета модели\n  probe   измерения (нужен torch)"
+        )
+    if name not in commands:
+        fail("nanolm", f"{name}: нужно одно из: {', '.join(commands)}")
+    return commands[name](rest)
+
+
+def _probe(rest: list[str]) -> int:
+    from nanolm.probe import main as probe
+
+    return int(probe(rest, "nanolm probe"))
+
+
+# --- Язык и кодировка ---------------------------------------------------------------------------
+
+
+def _speak_russian() -> None:
+    """Подменить перевод argparse своим словарём; незнакомая фраза остаётся как есть."""
+    argparse._ = lambda text: _RUSSIAN.get(text, text)  # type: ignore[attr-defined]
+    argparse.ngettext = lambda one, many, n: _RUSSIAN.get(one if n == 1 else many, one)  # type: ignore[attr-defined]
+
+
+def _prepare_console() -> None:
+    """Научить потоки замене символов, которых нет в их кодировке."""
+    for stream in (sys.stdout, sys.stderr):
+        encoding = (getattr(stream, "encoding", None) or "utf-8").lower().replace("-", "")
+        if encoding not in ("utf8", "utf16") and hasattr(stream, "reconfigure"):
+            from nanolm import console
+
+            console.install()
+            stream.reconfigure(errors=console.HANDLER)

@@ -1,0 +1,53 @@
+"""Замена символов для консолей, чья кодировка знает не всё.
+
+В cp1251 нет «─» и степеней, в cp866 — тире и кавычек, в ASCII нет и кириллицы. Вывод не должен ни падать,
+ни превращаться в вопросительные знаки: у каждого нашего символа есть читаемая замена.
+Модуль загружается только там, где кодировка не Unicode.
+"""
+
+from __future__ import annotations
+
+import codecs
+import unicodedata
+
+HANDLER = "nanolm-readable"
+
+_SIGNS = {
+    "─": "-", "—": "-", "–": "-", "−": "-", "«": '"', "»": '"', "…": "...", "·": "*", "×": "x", "≈": "~",
+    "\u00a0": " ", "\u202f": " ", "∞": "inf", "⌈": "ceil(", "⌉": ")", "→": "->", "≤": "<=", "≥": ">=", "№": "N",
+}  # fmt: skip
+
+_CYRILLIC = {
+    **dict(zip("абвгдезийклмнопрстуфыэ", "abvgdeziyklmnoprstufye", strict=True)),
+    "ё": "e", "ж": "zh", "х": "kh", "ц": "ts", "ч": "ch", "ш": "sh", "щ": "shch", "ъ": "", "ь": "", "ю": "yu",
+    "я": "ya",
+}  # fmt: skip
+
+
+def _substitute(char: str) -> str:
+    if char in _SIGNS:
+        return _SIGNS[char]
+    if char.lower() in _CYRILLIC:
+        latin = _CYRILLIC[char.lower()]
+        return latin.capitalize() if char.isupper() else latin
+    # Верхние индексы и подобное: совместимая форма Unicode, «⁹» → «9».
+    return unicodedata.normalize("NFKD", char)
+
+
+def readable(error: UnicodeError) -> tuple[str, int]:
+    """Обработчик ошибок кодирования: замена каждого символа, которого нет в кодировке."""
+    assert isinstance(error, UnicodeEncodeError)
+    text = "".join(map(_substitute, error.object[error.start : error.end]))
+    safe = ""
+    for char in text:
+        try:
+            char.encode(error.encoding)
+            safe += char
+        except UnicodeEncodeError:
+            safe += "?"
+    return safe, error.end
+
+
+def install() -> None:
+    """Зарегистрировать обработчик; повторный вызов безвреден."""
+    codecs.register_error(HANDLER, readable)

@@ -1,0 +1,214 @@
+"""Сводка по модели: один вопрос, два вида ответа — текст для человека и документ для JSON.
+
+Обе формы берут числа из одних и тех же счетов, поэтому не могут разойтись.
+"""
+
+from __future__ import annotations
+
+from nanolm import budget, units
+from nanolm.spec import NOTATION, Spec, whole
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from nanolm.hardware import Gpu
+
+
+class Question:
+    """О чём спросили: модель, пакет, контекст, рецепт, карта. Проверяет всё при создании.
+
+    Errors: `ValueError` с именем ключа, значением и правилом.
+    """
+
+    def __init__(
+        self,
+        spec: Spec,
+        B: int = 1,
+        S: int | None = None,
+        recipe: str = "mixed",
+        optimizer: str = "adamw",
+        attention: str = "fused",
+        checkpointing: str = "none",
+        dtype: str = "bf16",
+        convention: str = "full",
+        gpu: str | Gpu | None = None,
+        gpus: int = 1,
+        tokens: int | None = None,
+        mfu: float = 0.45,
+        price: float | None = None,
+    ) -> None:
+        self.spec, self.B, self.S = spec, whole("B", B), spec.S if S is None else whole("S", S)
+        self.recipe, self.dtype, self.convention = recipe, dtype, convention
+        self.gpus, self.tokens, self.mfu, self.price = whole("gpus", gpus), tokens, mfu, price
+        self.card = None if gpu is None else budget._card(gpu)
+        if tokens is not None and self.card is None:
+            raise ValueError("tokens: чтобы посчитать время обучения, назовите карту ключом gpu")
+        if price is not None and tokens is None:
+            raise ValueError("price: цена нужна вместе с числом токенов, ключ tokens")
+
+        self.parameters = budget.parameter_breakdown(spec)
+        self.flops = budget.flops_per_token(spec, self.S, attention=convention)
+        self.forward = budget.flops_per_token(spec, self.S, training=False, attention=convention)
+        self.attention_crossover = budget.attention_crossover(spec, convention)
+        self.kv_token = budget.kv_cache_bytes(spec, 1, 1, dtype).total
+        self.kv_cache = budget.kv_cache_bytes(spec, self.B, self.S, dtype)
+        self.crossover_batch = budget.crossover_batch(spec, self.S, dtype)
+        self.training = budget.training_memory(spec, self.B, self.S, recipe, optimizer, attention, checkpointing)
+        self.inference = budget.inference_memory(spec, self.B, self.S, dtype)
+        self._answer_about_card()
+
+    def _answer_about_card(self) -> None:
+        self.time = self.decode = None
+        if self.card is None:
+            return
+        # Карта без bf16 считает в fp16: байтов столько же.
+        rate = self.dtype if self.dtype in self.card.flops_per_s else self.card.best_16bit
+        self.decode = budget.decode_step_time(self.spec, self.B, self.S, self.card, rate)
+        if self.tokens is not None:
+            self.time = budget.training_time(
+                self.spec, self.tokens, self.card, self.gpus, self.mfu, self.S, self.convention, self.price
+            )
+
+    def fits(self) -> list[tuple[str, str, int]]:
+        """Помещаются ли вывод и обучение на одну карту: ключ, название, байты."""
+        return [
+            ("inference", "вывод", self.inference.peak),
+            ("training", "обучение", self.training.total),
+        ]
+
+
+def document(question: Question) -> dict[str, object]:
+    """Ответ для `--json`: основные единицы, целые числа точно."""
+    q = question
+    answer: dict[str, object] = {
+        "spec": {**q.spec.to_dict(), "S": q.S, "B": q.B},
+        "parameters": {
+            "total": q.parameters.total,
+            "active": q.parameters.active,
+            "non_embedding": q.parameters.non_embedding,
+            "rows": dict(q.parameters),
+        },
+        "flops_per_token": {
+            "forward": q.forward.total,
+            "training": q.flops.total,
+            "rows": dict(q.flops),
+            "attention_crossover": q.attention_crossover,
+            "convention": q.convention,
+        },
+        "kv_cache": {
+            "bytes_per_token": q.kv_token,
+            "bytes": q.kv_cache.total,
+            "crossover_batch": q.crossover_batch,
+        },
+        "memory": {
+            "training": {"total": q.training.total, "rows": dict(q.training)},
+            "inference": {"total": q.inference.total, "peak": q.inference.peak, "rows": dict(q.inference)},
+        },
+    }
+    return answer | _card_document(q)
+
+
+def _card_document(q: Question) -> dict[str, object]:
+    """Разделы, которых просят ключи: карта, шаг декодирования, время обучения."""
+    if q.card is None or q.decode is None:
+        return {}
+    answer: dict[str, object] = {
+        "fit": {
+            "gpu": q.card.key,
+            "usable_bytes": q.card.usable_bytes,
+            "usable_is_assumed": q.card.usable_is_assumed,
+            **{key: need <= q.card.usable_bytes for key, _, need in q.fits()},
+        },
+        "decode": {
+            "seconds": q.decode.seconds,
+            "memory_seconds": q.decode.memory_seconds,
+            "compute_seconds": q.decode.compute_seconds,
+            "weight_bytes": q.decode.weight_bytes,
+            "cache_bytes": q.decode.cache_bytes,
+            "flops": q.decode.flops,
+            "bound": {"память": "memory", "вычисления": "compute"}[q.decode.bound],
+            "dtype": q.decode.dtype,
+        },
+    }
+    if q.time is not None:
+        answer["training_time"] = {
+            "seconds": q.time.seconds,
+            "gpu_hours": q.time.gpu_hours,
+            "flops": q.time.flops,
+            "cost": q.time.cost,
+            "gpus": q.time.gpus,
+            "mfu": q.time.mfu,
+            "dtype": q.time.dtype,
+        }
+    return answer
+
+
+def text(question: Question) -> str:
+    """Ответ для терминала: разделы с таблицами."""
+    q = question
+    sections = [
+        _geometry(q),
+        str(q.parameters),
+        _parameter_remarks(q),
+        str(q.flops),
+        _flops_remarks(q),
+        str(q.inference),
+        _cache_remarks(q),
+        str(q.training),
+        *_card_sections(q),
+    ]
+    return "\n\n".join(sections)
+
+
+def _geometry(q: Question) -> str:
+    shown = {**q.spec.to_dict(), "S": q.S, "B": q.B}
+    letters = [f"{name} = {shown[name]}" for name in NOTATION if name in shown]
+    words = [
+        f"{name} = {value if not isinstance(value, tuple) else 'по слоям'}"
+        for name, value in shown.items()
+        if name not in NOTATION and value not in (False, 0, None) and (name, value) != ("gated_ffn", True)
+    ]
+    plain = [] if q.spec.gated_ffn else ["gated_ffn = False"]
+    return "Модель: " + ", ".join(letters + words + plain)
+
+
+def _parameter_remarks(q: Question) -> str:
+    active, body = units.number(q.parameters.active), units.number(q.parameters.non_embedding)
+    return f"работает на токен: {active};  без эмбеддинга и головы (N из 6N): {body}"
+
+
+def _flops_remarks(q: Question) -> str:
+    names = {"full": "полный квадрат", "windowed": "квадрат в пределах окна", "causal": "только видимые пары"}
+    crossover = q.attention_crossover
+    reach = "не догоняют матрицы" if crossover is None else f"догоняют матрицы слоёв при S = {units.number(crossover)}"
+    return f"прямой проход: {units.number(q.forward.total)};  внимание: {names[q.convention]};  оценки {reach}"
+
+
+def _cache_remarks(q: Question) -> str:
+    return (
+        f"кеш KV: {units.binary_bytes(q.kv_token)} на токен;  равен весам при B = {units.decimal(q.crossover_batch)};  "
+        f"пик с рабочими буферами: {units.both_bytes(q.inference.peak)}"
+    )
+
+
+def _card_sections(q: Question) -> list[str]:
+    if q.card is None or q.decode is None:
+        return []
+    card = q.card
+    assumed = " — допущение: 92 % паспортной" if card.usable_is_assumed else ""
+    lines = [f"Карта: {card.title}, доступно {units.both_bytes(card.usable_bytes)}{assumed}"]
+    for _, title, need in q.fits():
+        verdict = "помещается" if need <= card.usable_bytes else "не помещается"
+        lines.append(f"{title}: нужно {units.both_bytes(need)} — {verdict}")
+    lines.append(
+        f"шаг декодирования: не быстрее {units.duration(q.decode.seconds)}, ограничивает {q.decode.bound}; "
+        f"{units.number(q.decode.tokens_per_s, 0)} токенов/с на пакет"
+    )
+    if q.time is not None:
+        lines.append(f"обучение на {units.short(float(q.time.gpus), 4)} × {card.title}: {q.time}")
+    return ["\n".join(lines)]
+
+
+def explanation(question: Question) -> str:
+    """Все счета построчно: название, формула буквами, формула числами, результат."""
+    accounts = (question.parameters, question.flops, question.kv_cache, question.inference, question.training)
+    return "\n\n".join(f"{account.title}\n{account.explain()}" for account in accounts)

@@ -1,0 +1,118 @@
+"""Числа и единицы по-русски.
+
+Внутри библиотеки — только основные единицы: байты, FLOPs, секунды. Слова появляются на выходе.
+Две ловушки, из-за которых этот модуль существует: ГБ (10⁹) меньше ГиБ (2³⁰) на 7,4 %, а FLOPs —
+количество операций, тогда как FLOP/s — скорость.
+
+Разделитель дробной части — запятая; группы разрядов и единицы отделяет неразрывный пробел.
+"""
+
+from __future__ import annotations
+
+import math
+
+NBSP = "\u00a0"
+KIB, MIB, GIB = 1024, 1024**2, 1024**3
+GB = 10**9
+
+_BINARY = ((1024**5, "ПиБ"), (1024**4, "ТиБ"), (GIB, "ГиБ"), (MIB, "МиБ"), (KIB, "КиБ"))
+_DECIMAL = ((10**15, "ПБ"), (10**12, "ТБ"), (10**9, "ГБ"), (10**6, "МБ"), (10**3, "кБ"))
+_SHORT = ((10**12, "трлн"), (10**9, "млрд"), (10**6, "млн"), (10**3, "тыс."))
+_PREFIX = ((1e24, "И"), (1e21, "З"), (1e18, "Э"), (1e15, "П"), (1e12, "Т"), (1e9, "Г"), (1e6, "М"), (1e3, "к"))
+_TIME = ((86_400.0, "сут"), (3_600.0, "ч"), (60.0, "мин"), (1.0, "с"), (1e-3, "мс"), (1e-6, "мкс"), (1e-9, "нс"))
+_SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
+
+
+def number(value: float, digits: int = 0) -> str:
+    """`8030261248` → «8 030 261 248»; с `digits` — дробь через запятую."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "∞" if value > 0 else "−∞" if value < 0 else "не число"
+    text = f"{value:,.{digits}f}" if digits or isinstance(value, float) else f"{value:,d}"
+    return text.replace("-", "−").translate({44: NBSP, 46: ","})
+
+
+def decimal(value: float, digits: int = 2) -> str:
+    """Дробное число с запятой: `decimal(14.957, 2)` → «14,96»."""
+    return number(float(value), digits)
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """Доля → проценты: `percent(0.074)` → «7,4 %»."""
+    return number(float(share) * 100, digits) + NBSP + "%"
+
+
+def _significant(value: float, digits: int) -> str:
+    """Округлить до `digits` значащих цифр и не терять целых разрядов."""
+    if not value:
+        return "0"
+    after = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    return number(float(value), after)
+
+
+def _scaled(value: float, steps: tuple[tuple[float, str], ...], base: str, digits: int) -> str:
+    for step, name in steps:
+        if abs(value) >= step:
+            return _significant(value / step, digits) + NBSP + name
+    return _significant(value, digits) + (NBSP + base if base else "")
+
+
+def binary_bytes(size: float, digits: int = 4) -> str:
+    """Байты в двоичных единицах: `binary_bytes(2**30)` → «1,000 ГиБ»."""
+    return _scaled(size, _BINARY, "Б", digits)
+
+
+def decimal_bytes(size: float, digits: int = 4) -> str:
+    """Байты в десятичных единицах: `decimal_bytes(16060522496)` → «16,06 ГБ»."""
+    return _scaled(size, _DECIMAL, "Б", digits)
+
+
+def gib(size: float, digits: int = 2) -> str:
+    """Байты в гибибайтах: «14,96 ГиБ»."""
+    return decimal(size / GIB, digits) + NBSP + "ГиБ"
+
+
+def gb(size: float, digits: int = 2) -> str:
+    """Байты в гигабайтах (10⁹): «16,06 ГБ»."""
+    return decimal(size / GB, digits) + NBSP + "ГБ"
+
+
+def both_bytes(size: float) -> str:
+    """Обе записи там, где их легко спутать: «14,96 ГиБ (16,06 ГБ)»."""
+    return f"{binary_bytes(size)} ({decimal_bytes(size)})"
+
+
+def short(value: float, digits: int = 3) -> str:
+    """Крупное количество словом: `short(8.03e9)` → «8,03 млрд»."""
+    return _scaled(value, _SHORT, "", digits)
+
+
+si = short
+
+
+def prefixed(value: float, unit: str, digits: int = 3) -> str:
+    """Приставка СИ: `prefixed(9.89e14, "FLOP/s")` → «989 ТFLOP/s»."""
+    for step, prefix in _PREFIX:
+        if abs(value) >= step:
+            return f"{_significant(value / step, digits)}{NBSP}{prefix}{unit}"
+    return f"{_significant(value, digits)}{NBSP}{unit}"
+
+
+def scientific(value: float, digits: int = 2) -> str:
+    """Экспоненциальная запись: `scientific(1.2e20)` → «1,20·10²⁰»; `digits` — знаки после запятой."""
+    if not value:
+        return "0"
+    mantissa, exponent = f"{float(value):.{digits}e}".split("e")
+    return mantissa.replace("-", "−").replace(".", ",") + "·10" + str(int(exponent)).translate(_SUPERSCRIPT)
+
+
+def duration(seconds: float, digits: int = 3) -> str:
+    """Время подходящей единицей: `duration(46875)` → «13,0 ч»."""
+    return _scaled(seconds, _TIME, "с", digits) if seconds else "0" + NBSP + "с"
+
+
+def plural(count: int, one: str, few: str, many: str) -> str:
+    """Форма слова при числе: `plural(21, "слой", "слоя", "слоёв")` → «слой»."""
+    tail = abs(count) % 100
+    if tail in range(11, 15):
+        return many
+    return {1: one, 2: few, 3: few, 4: few}.get(tail % 10, many)
