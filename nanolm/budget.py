@@ -31,6 +31,7 @@ from nanolm.ops import (
     Op,
     Tensor,
     axis_factors,
+    copy_factors,
     distinct_experts,
     layer_factor,
     multiply,
@@ -38,7 +39,6 @@ from nanolm.ops import (
     pairs,
     product_factors,
     table,
-    used_weight_factors,
     weight_factors,
     window_groups,
 )
@@ -250,7 +250,7 @@ def parameter_breakdown(spec: Spec) -> Parameters:
     k: Factor = ("k", spec.experts_per_token)
     return Parameters(
         (Line(op.name, op.component, op.title, weight_factors(op, spec)) for op in stored),
-        (Line(op.name, op.component, op.title, used_weight_factors(op, spec, k)) for op in stored),
+        (Line(op.name, op.component, op.title, weight_factors(op, spec, k)) for op in stored),
     )
 
 
@@ -522,8 +522,8 @@ def training_memory(
     lines = [
         *_state_lines(spec, RECIPES[recipe], optimizer),
         *_input_lines(tokens),
-        *_activation_lines(spec, tokens, RECIPES[recipe], attention, checkpointing, activations),
-        *_workspace_lines(spec, tokens, RECIPES[recipe], attention, checkpointing),
+        *_activation_lines(spec, tokens, _Policy(RECIPES[recipe], attention, checkpointing, activations)),
+        *_workspace_lines(spec, tokens, RECIPES[recipe], checkpointing),
     ]
     return Account(f"Память обучения, {recipe}", "байт", COMPONENTS["training"], lines)
 
@@ -556,7 +556,7 @@ def _moment_lines(op: Op, spec: Spec, count: int, size: int, compressed: bool) -
     yield Line(op.name, "optimizer", op.title, (moments, *factors, ("байт", 1)))
     letters = "·".join(symbol for symbol, _ in axis_factors(op.weight, spec))
     blocks: Factor = (f"⌈{letters}/{BLOCK_8BIT}⌉", -(-tensor // BLOCK_8BIT))
-    scales = (moments, *layer_factor(op, spec), blocks, ("байт", 4))
+    scales = (moments, *copy_factors(op, spec), blocks, ("байт", 4))
     yield Line(f"{op.name}_scales", "optimizer", f"{op.title}: масштабы блоков", scales)
 
 
@@ -566,59 +566,78 @@ def _input_lines(tokens: tuple[Factor, ...]) -> Iterator[Line]:
         yield Line(name, "input", title, (*tokens, ("байт[int64]", 8)))
 
 
-def _tensor_bytes(tensor: Tensor, recipe: Recipe) -> Factor:
-    sizes = {"compute": recipe.compute, "stream": recipe.stream, "fp32": 4}
-    return (f"байт[{tensor.dtype}]", sizes[tensor.dtype])
+class _Policy:
+    """Что из тензоров таблицы живёт до обратного прохода и в какой точности."""
+
+    def __init__(self, recipe: Recipe, attention: str, checkpointing: str, activations: str) -> None:
+        self.attention, self.checkpointing, self.activations = attention, checkpointing, activations
+        self.copies = {"": True, "lowered": recipe.compute != 4, "autocast": recipe.copies}
+        self.sizes = {"compute": recipe.compute, "stream": recipe.stream, "fp32": 4, "int64": 8}
+
+    def keeps(self, op: Op, tensor: Tensor) -> bool:
+        """Остаётся ли тензор до обратного прохода."""
+        inside = _inside(op)
+        if tensor.only not in ("", self.attention) or not self.copies[tensor.when]:
+            return False
+        if self.activations == "saved" and not tensor.saved:
+            return False
+        if self.activations != "saved" and not (tensor.counted and (inside or op.name == "lm_head")):
+            return False
+        if self.checkpointing == "full" and inside:
+            return tensor.entry
+        return not (self.checkpointing == "selective" and tensor.core)
+
+    def line(self, op: Op, tensor: Tensor, spec: Spec, tokens: tuple[Factor, ...]) -> Line:
+        """Строка памяти тензора: слои, токены, оси, байты."""
+        expanded = self.activations == "expanded" and op.name in ("key", "value", "scores")
+        axes = tensor.axes.replace("k", "n") if expanded else tensor.axes
+        factors = () if tensor.once else (*layer_factor(op, spec), *tokens)
+        if op.expert:
+            factors = (*factors, ("k", spec.experts_per_token))
+        # Ось «s» — ключи: у сохранённых вероятностей их S на каждый запрос.
+        sizes = [tokens[1] if axis == "s" else axis_factors(axis, spec)[0] for axis in axes]
+        component = "logits" if op.component == "lm_head" else "activations"
+        size: Factor = (f"байт[{tensor.dtype}]", self.sizes[tensor.dtype])
+        return Line(tensor.name, component, f"{op.title}: {tensor.name}", (*factors, *sizes, size))
 
 
-def _kept(op: Op, tensor: Tensor, attention: str, checkpointing: str, activations: str) -> bool:
-    """Остаётся ли тензор до обратного прохода при этих правилах."""
-    if tensor.only not in ("", attention):
-        return False
-    inside = op.param.startswith("layers.") or op.pairs
-    if activations == "saved" and not tensor.saved:
-        return False
-    if activations != "saved" and not (tensor.counted and (inside or op.name == "lm_head")):
-        return False
-    if checkpointing == "full" and inside:
-        return tensor.entry
-    return not (checkpointing == "selective" and tensor.core)
+def _inside(op: Op) -> bool:
+    """Стоит ли операция внутри слоя."""
+    return op.pairs or op.param.startswith("layers.")
 
 
-def _tensor_line(
-    op: Op, tensor: Tensor, spec: Spec, tokens: tuple[Factor, ...], recipe: Recipe, expanded: bool
-) -> Line:
-    axes = tensor.axes.replace("k", "n") if expanded and op.name in ("key", "value", "scores") else tensor.axes
-    factors: list[Factor] = [*layer_factor(op, spec), *tokens]
-    if op.expert:
-        factors.append(("k", spec.experts_per_token))
-    if tensor.copies > 1 and recipe.copies:
-        factors.insert(0, (str(tensor.copies), tensor.copies))
-    # Ось «s» — ключи: у сохранённых вероятностей на каждый запрос их S.
-    sizes = [tokens[1] if axis == "s" else axis_factors(axis, spec)[0] for axis in axes]
-    component = "logits" if op.component == "lm_head" else "activations"
-    return Line(tensor.name, component, f"{op.title}: {tensor.name}", (*factors, *sizes, _tensor_bytes(tensor, recipe)))
-
-
-def _activation_lines(
-    spec: Spec, tokens: tuple[Factor, ...], recipe: Recipe, attention: str, checkpointing: str, activations: str
-) -> Iterator[Line]:
+def _activation_lines(spec: Spec, tokens: tuple[Factor, ...], policy: _Policy) -> Iterator[Line]:
     """Что операции держат до обратного прохода; логиты и их fp32-логарифмы — отдельный компонент."""
     for op in table(spec):
         for tensor in op.keeps:
-            if _kept(op, tensor, attention, checkpointing, activations):
-                yield _tensor_line(op, tensor, spec, tokens, recipe, activations == "expanded")
+            if policy.keeps(op, tensor):
+                yield policy.line(op, tensor, spec, tokens)
+    yield from _mask_lines(spec, tokens[1], policy)
 
 
-def _workspace_lines(
-    spec: Spec, tokens: tuple[Factor, ...], recipe: Recipe, attention: str, checkpointing: str
-) -> Iterator[Line]:
-    """Временное в пике шага: два fp32-градиента по логитам и, при autocast, bf16-копии весов."""
-    if recipe.copies:
-        for op in table(spec):
-            if op.product and op.weight:
-                factors = (*weight_factors(op, spec), ("байт", recipe.compute))
-                yield Line(f"{op.name}_copy", "workspace", f"{op.title}: копия для autocast", factors)
+def _mask_lines(spec: Spec, context: Factor, policy: _Policy) -> Iterator[Line]:
+    """Маски S×S — по одной на вид окна, а не на слой.
+
+    Слитому ядру маска нужна, лишь если окно короче контекста. Наивное свою отпускает сразу, но
+    пересчёт требует её снова, и чекпоинт держит её до обратного прохода.
+    """
+    windows = {window for _, window in window_groups(spec)}
+    narrow = [window for window in windows if window is not None and window < context[1]]
+    kept = narrow if policy.attention == "fused" else windows if policy.checkpointing == "selective" else ()
+    if kept and policy.activations == "saved" and policy.checkpointing != "full":
+        size: Factor = ("байт[compute]", policy.sizes["compute"])
+        yield Line("mask", "activations", "маски внимания", ((str(len(kept)), len(kept)), context, context, size))
+
+
+def _workspace_lines(spec: Spec, tokens: tuple[Factor, ...], recipe: Recipe, checkpointing: str) -> Iterator[Line]:
+    """Временное в пике шага: два fp32-градиента по логитам и, при autocast, bf16-копии матриц.
+
+    При полном чекпоинтинге копии матриц слоя живут, только пока слой считается.
+    """
+    for op in table(spec):
+        if recipe.copies and op.product and op.weight and not (checkpointing == "full" and _inside(op)):
+            factors = (*weight_factors(op, spec), ("байт", recipe.compute))
+            yield Line(f"{op.name}_copy", "workspace", f"{op.title}: копия для autocast", factors)
     gradient: tuple[Factor, ...] = (("2", 2), *tokens, ("V", spec.V), ("байт[fp32]", 4))
     yield Line("logit_gradients", "workspace", "градиенты функции потерь и логитов", gradient)
 
@@ -747,7 +766,7 @@ def _weights_read(spec: Spec, B: int) -> float:
         if op.lookup:
             total += B * spec.D
         elif op.weight:  # общая матрица головы читается, хотя хранится в эмбеддинге
-            total += multiply(used_weight_factors(op, spec, used))
+            total += multiply(weight_factors(op, spec, used))
     return total
 
 

@@ -31,14 +31,14 @@ class Tensor:
     """Тензор, который операция держит до обратного прохода.
 
     `axes` — оси без пакета и токенов, они подразумеваются: «nh» значит [B, T, N, H].
-    `dtype` — «compute» (точность вычислений), «stream» (остаточный поток: fp32 при autocast)
-    или «fp32». `saved` — держит autograd; `counted` — входит в учебный подсчёт «все промежуточные
+    `dtype` — «compute» (точность вычислений), «stream» (остаточный поток: fp32 при autocast), «fp32»
+    или «int64». `saved` — держит autograd; `counted` — входит в учебный подсчёт «все промежуточные
     тензоры блока». `only` — лишь при этом виде внимания. `core` — ядро внимания: его пересчитывает
-    выборочный чекпоинтинг. `entry` — вход блока: он остаётся и при полном. `copies` — сколько копий
-    появляется при autocast, где каждая матрица приводит свой вход к bf16 сама.
+    выборочный чекпоинтинг. `entry` — вход блока: он остаётся и при полном. `when` — копия, которая появляется
+    лишь при вычислениях не в fp32 («lowered») или лишь под autocast. `once` — один на модель, без пакета и токенов.
     """
 
-    __slots__ = ("axes", "copies", "core", "counted", "dtype", "entry", "name", "only", "saved")
+    __slots__ = ("axes", "core", "counted", "dtype", "entry", "name", "once", "only", "saved", "when")
 
     def __init__(
         self,
@@ -51,11 +51,12 @@ class Tensor:
         only: str = "",
         core: bool = False,
         entry: bool = False,
-        copies: int = 1,
+        when: str = "",
+        once: bool = False,
     ) -> None:
         self.name, self.axes, self.dtype = name, axes, dtype
         self.saved, self.counted, self.only = saved, counted, only
-        self.core, self.entry, self.copies = core, entry, copies
+        self.core, self.entry, self.when, self.once = core, entry, when, once
 
 
 class Op:
@@ -63,7 +64,7 @@ class Op:
 
     `product` — einsum («btd,dnh->btnh») или пусто; `weight` — оси веса, запятая разделяет измерения
     хранимого тензора («nh,d» — матрица [N·H, D]); `layers` — в скольких слоях стоит операция;
-    `expert` — веса хранятся E раз, токен проходит k; `shared` — вес уже хранит другая строка;
+    `expert` — веса хранятся E раз, по имени на эксперта, токен проходит k; `shared` — вес уже хранит другая строка;
     `lookup` — читаются только строки нужных токенов; `pairs` — оси t и s связаны маской и окном;
     `cached` — выход лежит в кеше KV; `param` — имя параметра в NanoLM.
     """
@@ -113,13 +114,13 @@ def _entrance(spec: Spec) -> Iterator[Op]:
         yield Op("positions", "positions", "обучаемые позиции", weight="p,d", param="positions.weight", lookup=True)
 
 
-def _norm(spec: Spec, name: str, title: str, place: str, layers: int, source: Tensor, copies: int) -> Iterator[Op]:
+def _norm(spec: Spec, name: str, title: str, place: str, layers: int, source: Tensor) -> Iterator[Op]:
     """Нормировка: сама, её смещение у LayerNorm и тензоры: вход, статистики строк, выход."""
     inner = bool(layers)
     keeps = [source, Tensor("rstd", "", dtype="fp32", counted=False)]
     if spec.norm_bias:
         keeps.append(Tensor("mean", "", dtype="fp32", counted=False))
-    keeps.append(Tensor("normed", "d", counted=inner, copies=copies))
+    keeps.append(Tensor("normed", "d", counted=inner))
     layers = layers or 1
     yield Op(name, "norms", title, weight="d", param=f"{place}.weight", layers=layers, keeps=tuple(keeps))
     if spec.norm_bias:
@@ -141,7 +142,7 @@ def _linear(name: str, component: str, title: str, bias: bool, bias_axes: str, *
 def _attention(spec: Spec) -> Iterator[Op]:
     L, here = spec.L, "layers.{i}.attention"
     entry = Tensor("block_input", "d", dtype="stream", entry=True)
-    yield from _norm(spec, "attention_norm", "норма перед вниманием", "layers.{i}.attention_norm", L, entry, 3)
+    yield from _norm(spec, "attention_norm", "норма перед вниманием", "layers.{i}.attention_norm", L, entry)
     # До поворота q и k никому не нужны, если их не нормирует qk_norm: autograd их отпускает.
     raw = spec.qk_norm
     yield from _linear(
@@ -163,9 +164,12 @@ def _attention(spec: Spec) -> Iterator[Op]:
                 f"{name}_norm", "norms", f"норма {title}",
                 weight="h", param=f"{here}.{name}_norm.weight", layers=L, keeps=(statistic,),
             )  # fmt: skip
+    # Таблицы поворота — буферы модели; autocast приводит их к bf16, и эту копию держат все слои сразу.
+    tables = () if spec.learned_positions else ("rope_cos", "rope_sin")
     yield Op(
         "scores", "scores", "оценки: запрос на ключ", product="btnh,bsnh->btns", layers=L, pairs=True,
         keeps=(
+            *(Tensor(name, "sh", counted=False, when="autocast", once=True) for name in tables),
             Tensor("query_rotated", "nh"),
             Tensor("key_rotated", "kh"),
             Tensor("probabilities", "ns", only="naive", core=True),
@@ -187,34 +191,57 @@ def _attention(spec: Spec) -> Iterator[Op]:
 def _feed_forward(spec: Spec) -> Iterator[Op]:
     L, here, moe = spec.L, "layers.{i}.ffn", bool(spec.experts)
     entry = Tensor("residual", "d", dtype="stream")
-    yield from _norm(spec, "ffn_norm", "норма перед полносвязным блоком", "layers.{i}.ffn_norm", L, entry, 2)
+    yield from _norm(spec, "ffn_norm", "норма перед полносвязным блоком", "layers.{i}.ffn_norm", L, entry)
     if moe:
-        yield Op(
-            "router", "router", "маршрутизатор", product="btd,de->bte", weight="e,d", param=f"{here}.router.weight",
-            layers=L, keeps=(Tensor("router_probabilities", "e", counted=False),),
-        )  # fmt: skip
+        yield from _routing(spec)
     row = {"layers": L, "expert": moe}
+    # Эксперт — такой же блок; его матрицы лежат в модели отдельно, по имени на эксперта.
+    here = f"{here}.experts.{{e}}" if moe else here
     names = (("gate", "ворота"), ("up", "расширение")) if spec.gated_ffn else (("up", "расширение"),)
-    stored = "e,f,d" if moe else "f,d"
     for name, title in names:
         yield from _linear(
-            name, "ffn", title, spec.ffn_bias, "e,f" if moe else "f", product="btd,df->btf", weight=stored,
+            name, "ffn", title, spec.ffn_bias, "f", product="btd,df->btf", weight="f,d",
             param=f"{here}.{name}.weight", keeps=(Tensor(name, "f"),), **row,
         )  # fmt: skip
-    activated = (Tensor("activated", "f"), Tensor("product", "f")) if spec.gated_ffn else (Tensor("activated", "f"),)
+    inside = ("activated", "product") if spec.gated_ffn else ("activated",)
     yield from _linear(
-        "down", "ffn", "сжатие", spec.ffn_bias, "e,d" if moe else "d", product="btf,fd->btd",
-        weight="e,d,f" if moe else "d,f", param=f"{here}.down.weight", keeps=activated, **row,
+        "down", "ffn", "сжатие", spec.ffn_bias, "d", product="btf,fd->btd", weight="d,f",
+        param=f"{here}.down.weight", keeps=tuple(Tensor(name, "f") for name in inside), **row,
+    )  # fmt: skip
+
+
+def _routing(spec: Spec) -> Iterator[Op]:
+    """Маршрутизатор и перекладка токенов к экспертам и обратно: k строк на каждый токен."""
+    yield Op(
+        "router", "router", "маршрутизатор", product="btd,de->bte", weight="e,d",
+        param="layers.{i}.ffn.router.weight", layers=spec.L,
+    )  # fmt: skip
+    yield Op(
+        "dispatch", "router", "перекладка токенов по экспертам", param="layers.{i}.ffn.router", layers=spec.L,
+        expert=True,
+        keeps=(
+            Tensor("expert_index", "", dtype="int64", counted=False),
+            Tensor("routing_weight", "", dtype="fp32", counted=False),
+            Tensor("routing_weight_lowered", "", counted=False, when="lowered"),
+            Tensor("row_index", "", dtype="int64", counted=False),
+            Tensor("gathered", "d"),
+            Tensor("inverse_index", "", dtype="int64", counted=False),
+            Tensor("expert_output", "d"),
+        ),
     )  # fmt: skip
 
 
 def _exit(spec: Spec) -> Iterator[Op]:
     entry = Tensor("final_input", "d", dtype="stream", counted=False)
-    yield from _norm(spec, "norm", "последняя норма", "norm", 0, entry, 1)
+    yield from _norm(spec, "norm", "последняя норма", "norm", 0, entry)
     yield Op(
         "lm_head", "lm_head", "выходная голова", product="btd,dv->btv", weight="v,d", param="head.weight",
         shared=spec.tie_embeddings,
-        keeps=(Tensor("logits", "v"), Tensor("log_probabilities", "v", dtype="fp32")),
+        keeps=(
+            Tensor("logits", "v", saved=False),
+            Tensor("log_probabilities", "v", dtype="fp32"),
+            Tensor("loss_weight", "", dtype="fp32", counted=False, once=True),
+        ),
     )  # fmt: skip
 
 
@@ -240,14 +267,17 @@ def layer_factor(op: Op, spec: Spec) -> list[Factor]:
     return [("L", op.layers)] if op.param.startswith("layers.") or op.pairs else []
 
 
-def weight_factors(op: Op, spec: Spec) -> list[Factor]:
-    """Множители числа хранимых параметров строки."""
-    return layer_factor(op, spec) + axis_factors(op.weight, spec)
+def copy_factors(op: Op, spec: Spec, used: Factor | None = None) -> list[Factor]:
+    """Сколько таких весов в модели: слои и, у эксперта, E копий — или `used`, если нужны не все."""
+    return layer_factor(op, spec) + ([used or ("E", spec.experts)] if op.expert else [])
 
 
-def used_weight_factors(op: Op, spec: Spec, used: Factor) -> list[Factor]:
-    """То же, но вместо всех E экспертов — `used`: k для одного токена, различные — для пакета."""
-    return [used if op.expert and symbol == "E" else (symbol, size) for symbol, size in weight_factors(op, spec)]
+def weight_factors(op: Op, spec: Spec, used: Factor | None = None) -> list[Factor]:
+    """Множители числа параметров строки: все, а с `used` — вместо E экспертов только эти.
+
+    `used` — k для одного токена, среднее число различных — для пакета.
+    """
+    return copy_factors(op, spec, used) + axis_factors(op.weight, spec)
 
 
 def product_factors(op: Op, spec: Spec) -> list[Factor]:
@@ -282,7 +312,8 @@ def parameter_shapes(spec: Spec) -> dict[str, tuple[int, ...]]:
             continue
         shape = tuple(int(multiply(axis_factors(dimension, spec))) for dimension in op.weight.split(","))
         for i in range(op.layers):
-            shapes[op.param.replace("{i}", str(i))] = shape
+            for e in range(spec.experts if op.expert else 1):
+                shapes[op.param.replace("{i}", str(i)).replace("{e}", str(e))] = shape
     return shapes
 
 
