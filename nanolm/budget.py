@@ -435,7 +435,7 @@ def _inference_buffers(spec: Spec, B: int, S: int, dtype: str) -> list[Line]:
         if half not in halves:
             continue
         for tensor in op.keeps:
-            if tensor.only != "naive" and tensor.dtype == "compute":
+            if tensor.dtype == "compute" and tensor.only != "naive" and not tensor.once:
                 used: list[Factor] = [("k", spec.experts_per_token)] if op.expert else []
                 factors = (*tokens, *used, *axis_factors(tensor.axes, spec), size)
                 halves[half].append(Line(tensor.name, "buffers", f"буфер: {tensor.name}", factors))
