@@ -114,15 +114,14 @@ def _entrance(spec: Spec) -> Iterator[Op]:
         yield Op("positions", "positions", "обучаемые позиции", weight="p,d", param="positions.weight", lookup=True)
 
 
-def _norm(spec: Spec, name: str, title: str, place: str, layers: int, source: Tensor) -> Iterator[Op]:
-    """Нормировка: сама, её смещение у LayerNorm и тензоры: вход, статистики строк, выход."""
-    inner = bool(layers)
-    keeps = [source, Tensor("rstd", "", dtype="fp32", counted=False)]
-    if spec.norm_bias:
-        keeps.append(Tensor("mean", "", dtype="fp32", counted=False))
-    keeps.append(Tensor("normed", "d", counted=inner))
-    layers = layers or 1
-    yield Op(name, "norms", title, weight="d", param=f"{place}.weight", layers=layers, keeps=tuple(keeps))
+def _norm(spec: Spec, name: str, title: str, *tensors: Tensor) -> Iterator[Op]:
+    """Норма слоя или последняя («norm»): вес, у LayerNorm смещение; держит вход, статистики и, если нужен, выход."""
+    source, *output = tensors
+    names = ("rstd", "mean") if spec.norm_bias else ("rstd",)
+    statistics = [Tensor(statistic, "", dtype="fp32", counted=False) for statistic in names]
+    place, layers = ("norm", 1) if name == "norm" else (f"layers.{{i}}.{name}", spec.L)
+    keeps = (source, *statistics, *output)
+    yield Op(name, "norms", title, weight="d", param=f"{place}.weight", layers=layers, keeps=keeps)
     if spec.norm_bias:
         yield Op(f"{name}_bias", "norms", f"{title}: смещение", weight="d", param=f"{place}.bias", layers=layers)
 
@@ -142,7 +141,7 @@ def _linear(name: str, component: str, title: str, bias: bool, bias_axes: str, *
 def _attention(spec: Spec) -> Iterator[Op]:
     L, here = spec.L, "layers.{i}.attention"
     entry = Tensor("block_input", "d", dtype="stream", entry=True)
-    yield from _norm(spec, "attention_norm", "норма перед вниманием", "layers.{i}.attention_norm", L, entry)
+    yield from _norm(spec, "attention_norm", "норма перед вниманием", entry, Tensor("normed", "d"))
     # До поворота q и k никому не нужны, если их не нормирует qk_norm: autograd их отпускает.
     raw = spec.qk_norm
     yield from _linear(
@@ -186,12 +185,14 @@ def _attention(spec: Spec) -> Iterator[Op]:
         "output", "attention", "выходная проекция", spec.out_bias, "d", product="btnh,nhd->btd", weight="d,nh",
         param=f"{here}.output.weight", layers=L,
     )  # fmt: skip
+    if spec.post_norms:
+        yield from _norm(spec, "attention_post_norm", "норма после внимания", Tensor("attention_output", "d"))
 
 
 def _feed_forward(spec: Spec) -> Iterator[Op]:
     L, here, moe = spec.L, "layers.{i}.ffn", bool(spec.experts)
     entry = Tensor("residual", "d", dtype="stream")
-    yield from _norm(spec, "ffn_norm", "норма перед полносвязным блоком", "layers.{i}.ffn_norm", L, entry)
+    yield from _norm(spec, "ffn_norm", "норма перед полносвязным блоком", entry, Tensor("normed", "d"))
     if moe:
         yield from _routing(spec)
     row = {"layers": L, "expert": moe}
@@ -208,6 +209,8 @@ def _feed_forward(spec: Spec) -> Iterator[Op]:
         "down", "ffn", "сжатие", spec.ffn_bias, "d", product="btf,fd->btd", weight="d,f",
         param=f"{here}.down.weight", keeps=tuple(Tensor(name, "f") for name in inside), **row,
     )  # fmt: skip
+    if spec.post_norms:
+        yield from _norm(spec, "ffn_post_norm", "норма после полносвязного блока", Tensor("ffn_output", "d"))
 
 
 def _routing(spec: Spec) -> Iterator[Op]:
@@ -233,7 +236,7 @@ def _routing(spec: Spec) -> Iterator[Op]:
 
 def _exit(spec: Spec) -> Iterator[Op]:
     entry = Tensor("final_input", "d", dtype="stream", counted=False)
-    yield from _norm(spec, "norm", "последняя норма", "norm", 0, entry)
+    yield from _norm(spec, "norm", "последняя норма", entry, Tensor("normed", "d", counted=False))
     yield Op(
         "lm_head", "lm_head", "выходная голова", product="btd,dv->btv", weight="v,d", param="head.weight",
         shared=spec.tie_embeddings,

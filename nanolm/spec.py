@@ -40,7 +40,7 @@ _MINIMUM = {
     "experts": 0, "experts_per_token": 0, "learned_positions": 0,
 }  # fmt: skip
 _FLAGS = (
-    "tie_embeddings", "gated_ffn", "qkv_bias", "out_bias", "ffn_bias", "qk_norm", "norm_bias",
+    "tie_embeddings", "gated_ffn", "qkv_bias", "out_bias", "ffn_bias", "qk_norm", "norm_bias", "post_norms",
 )  # fmt: skip
 
 #: Больше не бывает ни у одной модели, а произведение шести таких чисел ещё помещается в float.
@@ -54,16 +54,24 @@ def whole(field: str, value: object, minimum: int = 1) -> int:
     """
     try:
         number = None if isinstance(value, bool) else value.__index__()  # type: ignore[attr-defined]
-    except AttributeError:
+    except (AttributeError, TypeError):  # TypeError — у дробных массивов и тензоров
         number = None
     if not isinstance(number, int):
-        raise ValueError(f"{field} = {value!r}: нужно целое число")
+        raise ValueError(f"{field} = {shown(value)}: нужно целое число")
     if number < minimum:
-        raise ValueError(f"{field} = {number}: нужно целое число не меньше {minimum}")
+        raise ValueError(f"{field} = {shown(number)}: нужно целое число не меньше {minimum}")
     if number > LIMIT:
-        shown = number if number < 10**20 else f"число из {len(hex(number)) - 2} шестнадцатеричных цифр"
-        raise ValueError(f"{field} = {shown}: больше предела {LIMIT:,}".replace(",", "\u00a0"))
+        raise ValueError(f"{field} = {shown(number)}: больше предела {LIMIT:,}".replace(",", "\u00a0"))
     return number
+
+
+def shown(value: object) -> str:
+    """Значение для сообщения об ошибке: коротко, каким бы длинным оно ни было."""
+    if isinstance(value, int) and abs(value) >= 10**20:
+        # Десятичную запись такого числа Python может и запретить.
+        return f"число из {len(f'{abs(value):x}')} шестнадцатеричных цифр"
+    text = repr(value)
+    return text if len(text) <= 60 else text[:59] + "…"
 
 
 class Spec:
@@ -86,6 +94,7 @@ class Spec:
     - `qkv_bias`, `out_bias`, `ffn_bias` — смещения по местам;
     - `qk_norm` — RMSNorm по H после проекций запроса и ключа;
     - `norm_bias` — LayerNorm (вес и смещение) вместо RMSNorm;
+    - `post_norms` — ещё по норме на выходе внимания и полносвязного блока (Gemma 2 и 3);
     - `learned_positions` — число обучаемых позиций (0 — RoPE, весов нет);
     - `window` — скользящее окно: `None`, одно число или кортеж по слоям.
 
@@ -94,7 +103,8 @@ class Spec:
 
     __slots__ = (  # noqa: RUF023 — порядок полей здесь и есть порядок вывода
         "V", "D", "L", "N", "K", "H", "F", "S", "tie_embeddings", "experts", "experts_per_token",
-        "gated_ffn", "qkv_bias", "out_bias", "ffn_bias", "qk_norm", "norm_bias", "learned_positions", "window",
+        "gated_ffn", "qkv_bias", "out_bias", "ffn_bias", "qk_norm", "norm_bias", "post_norms",
+        "learned_positions", "window",
     )  # fmt: skip
     V: int
     D: int
@@ -113,6 +123,7 @@ class Spec:
     ffn_bias: bool
     qk_norm: bool
     norm_bias: bool
+    post_norms: bool
     learned_positions: int
     window: Window
 
@@ -136,13 +147,14 @@ class Spec:
         ffn_bias: bool = False,
         qk_norm: bool = False,
         norm_bias: bool = False,
+        post_norms: bool = False,
         learned_positions: int = 0,
         window: Window = None,
     ) -> None:
         given: dict[str, Any] = {name: value for name, value in locals().items() if name != "self"}
         for name in _FLAGS:
             if not isinstance(given[name], bool):
-                raise ValueError(f"{name} = {given[name]!r}: нужно True или False")
+                raise ValueError(f"{name} = {shown(given[name])}: нужно True или False")
         for name in ("V", "D", "L", "N"):
             given[name] = whole(name, given[name])
         _fill_defaults(given)

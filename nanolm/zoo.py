@@ -7,12 +7,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
-from nanolm.spec import Spec, whole
+from nanolm.spec import Spec, shown, whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from typing import Any
 
     Config = Mapping[str, Any]
@@ -30,6 +31,8 @@ def from_config(source: str | os.PathLike[str] | Config) -> Spec:
     if isinstance(source, (str, os.PathLike)):
         path = os.fspath(source)
         return _spec(_read(path), path)
+    if not isinstance(source, Mapping):
+        raise ValueError(f"config = {shown(source)}: нужен путь или словарь")
     return _spec(source, "config")
 
 
@@ -38,22 +41,32 @@ def _read(path: str) -> Config:
 
     if os.path.isdir(path):
         path = os.path.join(path, "config.json")
+    data = _bytes(path)
     try:
-        if os.path.getsize(path) > MAX_CONFIG_BYTES:
-            raise ValueError(f"{path}: больше {MAX_CONFIG_BYTES // 1024**2} МиБ, это не config.json")
-        with open(path, encoding="utf-8-sig") as file:
-            config = json.load(file)
-    except OSError as error:
-        raise ValueError(f"{path}: файл не читается: {_reason(error)}") from None
+        config = json.loads(data.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise ValueError(f"{path}: файл не в кодировке UTF-8") from None
     except RecursionError:
         raise ValueError(f"{path}: слишком глубокая вложенность") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}: это не JSON: строка {error.lineno}, столбец {error.colno}") from None
+    except ValueError:  # целое длиннее, чем Python согласен разобрать
+        raise ValueError(f"{path}: слишком длинное число") from None
     if not isinstance(config, dict):
         raise ValueError(f"{path}: в файле должен быть JSON-объект")
     return config
+
+
+def _bytes(path: str) -> bytes:
+    """Содержимое файла. Предел — по прочитанному: у канала и устройства размера заранее нет."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MAX_CONFIG_BYTES + 1)
+    except OSError as error:
+        raise ValueError(f"{path}: файл не читается: {_reason(error)}") from None
+    if len(data) > MAX_CONFIG_BYTES:
+        raise ValueError(f"{path}: больше {MAX_CONFIG_BYTES // 1024**2} МиБ, это не config.json")
+    return data
 
 
 def _reason(error: OSError) -> str:
@@ -66,8 +79,7 @@ def _reason(error: OSError) -> str:
 def _spec(config: Config, where: str) -> Spec:
     family = config.get("model_type")
     if not isinstance(family, str) or family not in FAMILIES:
-        shown = f"{family!r}"[:40]
-        raise ValueError(f"{where}: model_type = {shown}: семейство не поддерживается; есть {', '.join(FAMILIES)}")
+        raise ValueError(f"{where}: model_type = {shown(family)}: семейство не поддерживается; есть {', '.join(FAMILIES)}")
     if config.get("quantization_config"):
         raise ValueError(f"{where}: quantization_config: сжатые веса пока не поддерживаются")
     try:
@@ -95,7 +107,7 @@ class _Fields:
         if value is None:
             return default
         if not isinstance(value, bool):
-            raise ValueError(f"{name} = {value!r}: нужно true или false")
+            raise ValueError(f"{name} = {shown(value)}: нужно true или false")
         return value
 
     def layers(self, name: str, length: int) -> list[str] | None:
@@ -168,6 +180,39 @@ def _qwen3(fields: _Fields) -> Spec:
     return Spec(**base, qkv_bias=bias, out_bias=bias, qk_norm=True, window=window)
 
 
+def _gemma(fields: _Fields) -> Spec:
+    return Spec(**_gemma_base(fields))
+
+
+def _gemma_base(fields: _Fields) -> dict[str, Any]:
+    """У Gemma голова всегда своя по размеру, а эмбеддинг по умолчанию связан."""
+    bias = fields.flag("attention_bias", default=False)
+    head = fields.size("head_dim", default=256)
+    tied = fields.flag("tie_word_embeddings", default=True)
+    return {**_base(fields), "H": head, "tie_embeddings": tied, "qkv_bias": bias, "out_bias": bias}
+
+
+def _alternating(fields: _Fields, L: int, pattern: int, window: int) -> tuple[int | None, ...]:
+    """Окно у всех слоёв, кроме каждого `pattern`-го; список `layer_types` важнее."""
+    kinds = fields.layers("layer_types", L)
+    if kinds is not None:
+        return tuple(window if kind == "sliding_attention" else None for kind in kinds)
+    return tuple(None if (i + 1) % pattern == 0 else window for i in range(L))
+
+
+def _gemma2(fields: _Fields) -> Spec:
+    base = _gemma_base(fields)
+    window = _alternating(fields, base["L"], 2, fields.size("sliding_window", default=4096))
+    return Spec(**base, post_norms=True, window=window)
+
+
+def _gemma3(fields: _Fields) -> Spec:
+    base = _gemma_base(fields)
+    pattern = fields.size("sliding_window_pattern", default=6)
+    window = _alternating(fields, base["L"], pattern, fields.size("sliding_window", default=4096))
+    return Spec(**base, post_norms=True, qk_norm=True, window=window)
+
+
 def _gpt2(fields: _Fields) -> Spec:
     D, S = fields.size("n_embd"), fields.size("n_positions", default=1024)
     return Spec(
@@ -185,6 +230,9 @@ FAMILIES: dict[str, Callable[[_Fields], Spec]] = {
     "mixtral": _mixtral,
     "qwen2": _qwen2,
     "qwen3": _qwen3,
+    "gemma": _gemma,
+    "gemma2": _gemma2,
+    "gemma3_text": _gemma3,
     "gpt2": _gpt2,
 }
 
