@@ -33,16 +33,16 @@ from nanolm.ops import (
     axis_factors,
     copy_factors,
     distinct_experts,
+    inside_layer,
     layer_factor,
     multiply,
-    output_factors,
     pairs,
     product_factors,
     table,
     weight_factors,
     window_groups,
 )
-from nanolm.spec import NOTATION, Spec, whole
+from nanolm.spec import LIMIT, NOTATION, Spec, shown, whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ COMPONENTS = {
         "weights", "master_weights", "gradients", "optimizer", "input", "activations", "logits", "workspace",
     ),
     "inference": ("weights", "kv_cache"),
-    "kv_cache": ("key", "value"),
+    "kv_cache": ("key", "value", "latent"),
 }  # fmt: skip
 
 TITLES = {
@@ -74,7 +74,7 @@ TITLES = {
     "ffn": "полносвязные блоки", "router": "маршрутизатор", "norms": "нормы", "lm_head": "выходная голова",
     "weights": "веса", "master_weights": "мастер-веса", "gradients": "градиенты", "optimizer": "состояние оптимизатора",
     "input": "входные токены", "activations": "активации", "logits": "логиты", "workspace": "рабочие буферы",
-    "kv_cache": "кеш KV", "key": "ключи", "value": "значения",
+    "kv_cache": "кеш KV", "key": "ключи", "value": "значения", "latent": "сжатые ключи и значения",
 }  # fmt: skip
 
 
@@ -344,18 +344,19 @@ def _smallest(reached: Callable[[int], bool], limit: int = 2**40) -> int | None:
 
 # --- Кеш KV и память вывода ---------------------------------------------------------------------
 
-#: Сколько токенов держит слой с окном W при контексте S: три соглашения.
-KV_CONVENTIONS = {
-    "theory": lambda S, W: min(S, W),  # нужно вниманию
-    "transformers": lambda S, W: min(S, W - 1),  # держит библиотека transformers между шагами
-    "engine": lambda S, W: S,  # резервирует движок, который не знает про окна
+#: Сколько токенов держит слой с окном W при контексте S и сжаты ли они: соглашение всегда названо.
+KV_CONVENTIONS: dict[str, tuple[Callable[[int, int], int], bool]] = {
+    "theory": (lambda S, W: min(S, W), True),  # нужно вниманию
+    "transformers": (lambda S, W: min(S, W - 1), True),  # держит библиотека transformers между шагами
+    "engine": (lambda S, W: S, True),  # резервирует движок, который не знает про окна
+    "uncompressed": (lambda S, W: min(S, W), False),  # латентное внимание, восстановленное по головам
 }
 
 
 def _cached_tokens(S: int, window: int | None, convention: str) -> Factor:
     if window is None or window > S:
         return ("S", S)
-    count = KV_CONVENTIONS[convention](S, window)
+    count = KV_CONVENTIONS[convention][0](S, window)
     return ("S" if count == S else f"min(S, {window if convention == 'theory' else window - 1})", count)
 
 
@@ -371,24 +372,28 @@ def _context(spec: Spec, S: int | None) -> int:
     return spec.S if S is None else whole("S", S)
 
 
+#: Строка таблицы → компонент кеша.
+_CACHE_PARTS = {"key": "key", "value": "value", "kv_down": "latent", "scores": "key", "mix": "value"}
+
+
 def kv_cache_bytes(spec: Spec, B: int = 1, S: int | None = None, dtype: str = "bf16", kv: str = "theory") -> Account:
     """Кеш KV в байтах: 2·B·S·L·K·H·байт, по слоям с окном — меньше.
 
-    `kv` — соглашение для слоёв с окном: «theory» — min(S, W), «transformers» — как держит эта
-    библиотека (W − 1), «engine» — полный контекст. Голов K, а не N: в этом и выигрыш GQA.
+    `kv` — соглашение: «theory» — min(S, W) у слоёв с окном, «transformers» — как держит эта библиотека
+    (W − 1), «engine» — полный контекст, «uncompressed» — латентное внимание без сжатия. Голов K, а не N:
+    в этом и выигрыш GQA. У латентного внимания сжатый вектор C + R один на все головы.
     """
     B, S = _batch(B), _context(spec, S)
     _choice("kv", kv, KV_CONVENTIONS)
     size = _dtype_factor(dtype)
+    compressed = KV_CONVENTIONS[kv][1]
     batch: Factor = ("B", B)
-    lines = [
-        Line(
-            op.name, op.name, op.title, (batch, _cached_tokens(S, window, kv), layers, *output_factors(op, spec), size)
-        )
-        for op in table(spec)
-        if op.cached
-        for layers, window in window_groups(spec)
-    ]
+    lines = []
+    for op in table(spec):
+        axes = op.cached if compressed else op.uncompressed
+        for layers, window in window_groups(spec) if axes else ():
+            factors = (batch, _cached_tokens(S, window, kv), layers, *axis_factors(axes, spec), size)
+            lines.append(Line(op.name, _CACHE_PARTS[op.name], op.title, factors))
     return Account("Кеш KV", "байт", COMPONENTS["kv_cache"], lines)
 
 
@@ -412,8 +417,8 @@ def inference_memory(
     (нормы, проекции или полносвязный блок) и логиты последнего токена каждой последовательности в fp32.
     """
     B, S = _batch(B), _context(spec, S)
-    cache = kv_cache_bytes(spec, B, S, kv_dtype or dtype, kv)
     weights = _weight_lines(spec, "weights", _dtype_factor(dtype))
+    cache = kv_cache_bytes(spec, B, S, _choice("kv_dtype", kv_dtype or dtype, DTYPES), kv)
     lines = [*weights, *(Line(line.name, "kv_cache", line.title, line.factors) for line in cache.details)]
     return InferenceMemory(f"Память вывода, {dtype}", lines, _inference_buffers(spec, B, S, dtype))
 
@@ -576,7 +581,7 @@ class _Policy:
 
     def keeps(self, op: Op, tensor: Tensor) -> bool:
         """Остаётся ли тензор до обратного прохода."""
-        inside = _inside(op)
+        inside = inside_layer(op)
         if tensor.only not in ("", self.attention) or not self.copies[tensor.when]:
             return False
         if self.activations == "saved" and not tensor.saved:
@@ -599,11 +604,6 @@ class _Policy:
         component = "logits" if op.component == "lm_head" else "activations"
         size: Factor = (f"байт[{tensor.dtype}]", self.sizes[tensor.dtype])
         return Line(tensor.name, component, f"{op.title}: {tensor.name}", (*factors, *sizes, size))
-
-
-def _inside(op: Op) -> bool:
-    """Стоит ли операция внутри слоя."""
-    return op.pairs or op.param.startswith("layers.")
 
 
 def _activation_lines(spec: Spec, tokens: tuple[Factor, ...], policy: _Policy) -> Iterator[Line]:
@@ -635,7 +635,7 @@ def _workspace_lines(spec: Spec, tokens: tuple[Factor, ...], recipe: Recipe, che
     При полном чекпоинтинге копии матриц слоя живут, только пока слой считается.
     """
     for op in table(spec):
-        if recipe.copies and op.product and op.weight and not (checkpointing == "full" and _inside(op)):
+        if recipe.copies and op.product and op.weight and not (checkpointing == "full" and inside_layer(op)):
             factors = (*weight_factors(op, spec), ("байт", recipe.compute))
             yield Line(f"{op.name}_copy", "workspace", f"{op.title}: копия для autocast", factors)
     gradient: tuple[Factor, ...] = (("2", 2), *tokens, ("V", spec.V), ("байт[fp32]", 4))
@@ -652,14 +652,27 @@ def _card(gpu: str | Gpu) -> Gpu:
     return find_gpu(gpu) if isinstance(gpu, str) else gpu
 
 
-def _positive(field: str, value: float) -> float:
+#: Больше токенов, чем у любого обучения; и меньше доли пика, чем у любого настоящего запуска.
+TOKENS_LIMIT, LEAST_MFU = 10**18, 1e-6
+
+
+def _real(field: str, value: float, least: float, most: float, rule: str) -> float:
+    """Число от `least` до `most`; не-число и бесконечность сюда не попадают."""
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{field} = {value!r}: нужно число") from None
-    if not 0 < number < float("inf"):
-        raise ValueError(f"{field} = {value}: нужно положительное конечное число")
+        raise ValueError(f"{field} = {shown(value)}: нужно число") from None
+    if not least <= number <= most:
+        raise ValueError(f"{field} = {shown(value)}: {rule}")
     return number
+
+
+def _mfu(value: float) -> float:
+    return _real("mfu", value, LEAST_MFU, 1, "доля пика, нужно число от 0,000001 до 1")
+
+
+def _price(value: float) -> float:
+    return _real("price", value, 1e-9, LIMIT, f"нужно положительное число не больше {units.number(LIMIT)}")
 
 
 class TrainingTime:
@@ -704,29 +717,30 @@ def training_time(
     обучения 35–50 %. Пересчёт при чекпоинтинге в полезные FLOPs не входит. `price` — цена GPU-часа.
     `dtype` по умолчанию — лучший 16-битный формат карты.
     """
-    count = flops_per_token(spec, S, attention=attention).total * whole("tokens", tokens)
-    gpus, mfu = whole("gpus", gpus), _positive("mfu", mfu)
-    if mfu > 1:
-        raise ValueError(f"mfu = {units.number(mfu, 2)}: доля пика, нужно число от 0 до 1")
-    card = _card(gpu)
+    count = flops_per_token(spec, S, attention=attention).total * whole("tokens", tokens, limit=TOKENS_LIMIT)
+    gpus, mfu, card = whole("gpus", gpus), _mfu(mfu), _card(gpu)
     dtype = dtype or card.best_16bit
     seconds = count / (gpus * card.rate(dtype) * mfu)
-    return TrainingTime(count, seconds, gpus, mfu, dtype, None if price is None else _positive("price", price))
+    return TrainingTime(count, seconds, gpus, mfu, dtype, None if price is None else _price(price))
 
 
 class DecodeStep:
     """Ответ `decode_step_time`: один токен для каждой последовательности пакета.
 
     `.seconds` — большее из времени памяти и времени вычислений; `.bound` — что ограничивает.
+    `.dtype` — в чём хранятся веса, `.compute_dtype` — в чём считает карта.
     """
 
-    __slots__ = ("batch", "cache_bytes", "compute_seconds", "dtype", "flops", "memory_seconds", "weight_bytes")
+    __slots__ = (
+        "batch", "cache_bytes", "compute_dtype", "compute_seconds", "dtype", "flops", "memory_seconds", "weight_bytes",
+    )  # fmt: skip
 
     def __init__(self, batch: int, weight_bytes: float, cache_bytes: int, flops: int, card: Gpu, dtype: str) -> None:
         self.batch, self.weight_bytes, self.cache_bytes, self.flops = batch, weight_bytes, cache_bytes, flops
-        self.dtype = dtype
+        # Чего карта не умеет, то она хранит и читает как есть, а считает в 16 битах.
+        self.dtype, self.compute_dtype = dtype, dtype if dtype in card.flops_per_s else card.best_16bit
         self.memory_seconds = (weight_bytes + cache_bytes) / card.bandwidth_bytes_per_s
-        self.compute_seconds = flops / card.rate(dtype)
+        self.compute_seconds = flops / card.rate(self.compute_dtype)
 
     @property
     def seconds(self) -> float:
@@ -754,8 +768,10 @@ def decode_step_time(
     """
     B, S, card = _batch(B), _context(spec, S), _card(gpu)
     dtype = dtype or card.best_16bit
-    cache = kv_cache_bytes(spec, B, S, kv_dtype or dtype).total
-    return DecodeStep(B, _weights_read(spec, B) * DTYPES[dtype], cache, _decode_flops(spec, B, S), card, dtype)
+    (_, size), kv_dtype = _dtype_factor(dtype), kv_dtype or dtype
+    _choice("kv_dtype", kv_dtype, DTYPES)
+    cache = kv_cache_bytes(spec, B, S, kv_dtype).total
+    return DecodeStep(B, _weights_read(spec, B) * size, cache, _decode_flops(spec, B, S), card, dtype)
 
 
 def _weights_read(spec: Spec, B: int) -> float:
@@ -776,7 +792,7 @@ def _decode_flops(spec: Spec, B: int, S: int) -> int:
     for op in table(spec):
         if not op.product:
             continue
-        factors = product_factors(op, spec)
+        factors = product_factors(op, spec, absorbed=True)
         groups = [(factors, 1)]
         if op.pairs:
             groups = [

@@ -148,7 +148,7 @@ def _add_question(parser: Parser) -> None:
     question.add_argument("--tokens", type=_count, metavar="ЧИСЛО", help="токенов обучения, можно как 15e12")
     question.add_argument("--mfu", type=_real, default=0.45, metavar="ДОЛЯ", help="доля пика при обучении, 0,45")
     question.add_argument("--price", type=_real, metavar="ЦЕНА", help="цена одного GPU-часа")
-    output = parser.add_argument_group("вывод")
+    output = parser.add_argument_group("вывод").add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="документ JSON вместо таблиц")
     output.add_argument("--explain", action="store_true", help="формула каждой строки буквами и числами")
     output.add_argument("--list-presets", action="store_true", help="известные модели")
@@ -162,16 +162,26 @@ def _spec(args: argparse.Namespace) -> Spec:
     changes |= {name.replace("-", "_"): True for name in _SWITCHES if getattr(args, name.replace("-", "_"))}
     if changes.pop("plain_ffn", False):
         changes["gated_ffn"] = False
-    if args.preset and args.config:
-        raise ValueError("--config: нельзя вместе с --preset")
-    if args.preset or args.config:
-        from nanolm import zoo
-
-        return (zoo.preset(args.preset) if args.preset else zoo.from_config(args.config)).replace(**changes)
+    if args.preset is not None or args.config is not None:
+        return _known(args).replace(**changes)
     missing = [f"--{name}" for name in "VDLN" if name not in changes]
     if missing:
         raise ValueError(f"не хватает ключей {', '.join(missing)}; нужны они, или --preset, или --config")
     return Spec(**changes)
+
+
+def _known(args: argparse.Namespace) -> Spec:
+    """Модель, размеры которой записаны: пресет или config.json."""
+    from nanolm import zoo
+
+    if args.config is None:
+        return zoo.preset(args.preset)
+    if args.preset is not None:
+        raise ValueError("--config: нельзя вместе с --preset")
+    try:
+        return zoo.from_config(args.config)
+    except ValueError as error:
+        raise ValueError(f"--config: {error}") from None
 
 
 def _question(args: argparse.Namespace) -> Question:
@@ -192,7 +202,7 @@ def _flagged(message: str) -> str:
     return f"--{message.replace(name, flag, 1)}" if flag in {*_SIZES, *_SWITCHES, *_OTHER} else message
 
 
-_OTHER = ("gpu", "gpus", "tokens", "mfu", "price", "dtype")
+_OTHER = ("preset", "gpu", "gpus", "tokens", "mfu", "price", "dtype")
 
 
 def _answer(args: argparse.Namespace) -> str:
@@ -223,16 +233,19 @@ def budget(argv: list[str], prog: str) -> int:
         answer = _answer(args)
     except ValueError as error:
         fail(prog, _flagged(str(error)))
-    except OSError as error:
-        fail(prog, f"--config: {error.filename}: {error.strerror}")
-    return _print(answer)
+    return _print(answer, prog)
 
 
-def _print(answer: str) -> int:
+def _print(answer: str, prog: str) -> int:
+    import errno
+
     try:
         print(answer, flush=True)
-    except BrokenPipeError:  # читатель (head, less) закрыл канал: это не ошибка
+    except OSError as error:
         sys.stdout = None
+        # Читатель (head, less) закрыл канал — это не ошибка; Windows называет это EINVAL.
+        if error.errno not in (errno.EPIPE, errno.EINVAL):
+            fail(prog, "ответ не записан: на устройстве вывода нет места или оно недоступно")
     return 0
 
 
@@ -242,9 +255,8 @@ def main() -> int:
     commands = {"budget": lambda rest: budget(rest, "nanolm budget"), "probe": _probe}
     name, rest = (sys.argv[1] if len(sys.argv) > 1 else ""), sys.argv[2:]
     if name in ("", "-h", "--help"):
-        return _print(
-            "использование: nanolm {budget,probe} …\n\n  budget  счета модели\n  probe   измерения (нужен torch)"
-        )
+        usage = "использование: nanolm {budget,probe} …\n\n  budget  счета модели\n  probe   измерения (нужен torch)"
+        return _print(usage, "nanolm")
     if name not in commands:
         fail("nanolm", f"{name}: нужно одно из: {', '.join(commands)}")
     return commands[name](rest)

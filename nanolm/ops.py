@@ -6,13 +6,16 @@
 - параметры — произведение осей веса на число слоёв и, если вес принадлежит эксперту, на E;
 - FLOPs — удвоенное произведение всех осей операции (умножить и сложить), токен проходит k экспертов;
 - сохранённые активации — тензоры, которые строка держит до обратного прохода;
-- кеш KV — выходы строк, помеченных `cached`;
+- кеш KV — то, что строка кладёт в него (`cached`);
 - байты, которые читает шаг декодирования, — веса строки, у экспертов только тех, что выбраны.
 
 Поэтому счета не могут разойтись: второй формулы для той же величины в библиотеке нет.
 
 Оси: b пакет, t токены запроса, s токены ключа, d ширина, n головы запроса, k головы ключа и
 значения, h размер головы, f ширина полносвязного блока, v словарь, e эксперты, p обучаемые позиции.
+У латентного внимания: c сжатые ключ и значение, q сжатый запрос, r вращаемая часть головы, u голова
+значения. Заглавные оси составные: X = h + r, Y = c + r, W = h + u. В смеси: g ширина плотного слоя,
+z — всегда работающих экспертов.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from typing import Any
 
     from nanolm.spec import Spec
 
@@ -63,15 +67,17 @@ class Op:
     """Строка таблицы: операция, её вес, её тензоры.
 
     `product` — einsum («btd,dnh->btnh») или пусто; `weight` — оси веса, запятая разделяет измерения
-    хранимого тензора («nh,d» — матрица [N·H, D]); `layers` — в скольких слоях стоит операция;
-    `expert` — веса хранятся E раз, по имени на эксперта, токен проходит k; `shared` — вес уже хранит другая строка;
-    `lookup` — читаются только строки нужных токенов; `pairs` — оси t и s связаны маской и окном;
-    `cached` — выход лежит в кеше KV; `param` — имя параметра в NanoLM.
+    хранимого тензора («nh,d» — матрица [N·H, D]); `layers` — в скольких слоях стоит операция, `first` —
+    с какого они начинаются, `group` — как эти слои назвать; `expert` — веса хранятся E раз, по имени на
+    эксперта, токен проходит k; `shared` — вес уже хранит другая строка; `lookup` — читаются только строки
+    нужных токенов; `pairs` — оси t и s связаны маской и окном; `absorbed` — чем становится произведение
+    при чтении сжатого кеша; `cached` — что строка кладёт в кеш KV, `uncompressed` — а что клала бы без
+    сжатия; `param` — имя параметра в NanoLM.
     """
 
     __slots__ = (
-        "cached", "component", "expert", "keeps", "layers", "lookup", "name", "pairs", "param", "product",
-        "shared", "title", "weight",
+        "absorbed", "cached", "component", "expert", "first", "group", "keeps", "layers", "lookup", "name", "pairs",
+        "param", "product", "shared", "title", "uncompressed", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -84,17 +90,23 @@ class Op:
         weight: str = "",
         param: str = "",
         layers: int = 1,
+        first: int = 0,
+        group: str = "",
         expert: bool = False,
         shared: bool = False,
         lookup: bool = False,
         pairs: bool = False,
-        cached: bool = False,
+        absorbed: str = "",
+        cached: str = "",
+        uncompressed: str = "",
         keeps: tuple[Tensor, ...] = (),
     ) -> None:
         self.name, self.component, self.title = name, component, title
-        self.product, self.weight, self.param, self.layers = product, weight, param, layers
-        self.expert, self.shared, self.lookup = expert, shared, lookup
-        self.pairs, self.cached, self.keeps = pairs, cached, keeps
+        self.product, self.weight, self.param = product, weight, param
+        self.layers, self.first, self.group = layers, first, group
+        self.expert, self.shared, self.lookup, self.pairs = expert, shared, lookup, pairs
+        self.absorbed, self.cached, self.uncompressed = absorbed or product, cached, uncompressed or cached
+        self.keeps = keeps
 
     def __repr__(self) -> str:
         return f"Op({self.name}: {self.product or self.weight})"
@@ -126,102 +138,170 @@ def _norm(spec: Spec, name: str, title: str, *tensors: Tensor) -> Iterator[Op]:
         yield Op(f"{name}_bias", "norms", f"{title}: смещение", weight="d", param=f"{place}.bias", layers=layers)
 
 
-def _linear(name: str, component: str, title: str, bias: bool, bias_axes: str, **row: object) -> Iterator[Op]:
+def _linear(name: str, component: str, title: str, bias: bool, bias_axes: str, **row: Any) -> Iterator[Op]:
     """Матрица и, если есть, её смещение: отдельной строкой, потому что произведения в нём нет."""
-    matrix = Op(name, component, title, **row)  # type: ignore[arg-type]
+    matrix = Op(name, component, title, **row)
     yield matrix
     if bias:
+        place = {field: row[field] for field in ("layers", "first", "group", "expert") if field in row}
         param = matrix.param.removesuffix("weight") + "bias"
-        yield Op(
-            f"{name}_bias", component, f"{title}: смещение",
-            weight=bias_axes, param=param, layers=matrix.layers, expert=matrix.expert,
-        )  # fmt: skip
+        yield Op(f"{name}_bias", component, f"{title}: смещение", weight=bias_axes, param=param, **place)
 
 
 def _attention(spec: Spec) -> Iterator[Op]:
-    L, here = spec.L, "layers.{i}.attention"
-    entry = Tensor("block_input", "d", dtype="stream", entry=True)
-    yield from _norm(spec, "attention_norm", "норма перед вниманием", entry, Tensor("normed", "d"))
-    # До поворота q и k никому не нужны, если их не нормирует qk_norm: autograd их отпускает.
-    raw = spec.qk_norm
+    yield from _pre_norm(spec, "attention_norm", "норма перед вниманием", "block_input")
+    yield from _latent_projections(spec) if spec.kv_rank else _projections(spec)
+    yield from _attention_core(spec)
+    heads = "nu" if spec.kv_rank else "nh"
     yield from _linear(
-        "query", "attention", "проекция запроса", spec.qkv_bias, "nh", product="btd,dnh->btnh", weight="nh,d",
-        param=f"{here}.query.weight", layers=L, keeps=(Tensor("query", "nh", saved=raw),),
-    )  # fmt: skip
-    yield from _linear(
-        "key", "attention", "проекция ключа", spec.qkv_bias, "kh", product="btd,dkh->btkh", weight="kh,d",
-        param=f"{here}.key.weight", layers=L, cached=True, keeps=(Tensor("key", "kh", saved=raw),),
-    )  # fmt: skip
-    yield from _linear(
-        "value", "attention", "проекция значения", spec.qkv_bias, "kh", product="btd,dkh->btkh", weight="kh,d",
-        param=f"{here}.value.weight", layers=L, cached=True, keeps=(Tensor("value", "kh"),),
-    )  # fmt: skip
-    if spec.qk_norm:
-        for name, heads, title in (("query", "n", "запроса"), ("key", "k", "ключа")):
-            statistic = Tensor(f"{name}_rstd", heads, dtype="fp32", counted=False)
-            yield Op(
-                f"{name}_norm", "norms", f"норма {title}",
-                weight="h", param=f"{here}.{name}_norm.weight", layers=L, keeps=(statistic,),
-            )  # fmt: skip
-    # Таблицы поворота — буферы модели; autocast приводит их к bf16, и эту копию держат все слои сразу.
-    tables = () if spec.learned_positions else ("rope_cos", "rope_sin")
-    yield Op(
-        "scores", "scores", "оценки: запрос на ключ", product="btnh,bsnh->btns", layers=L, pairs=True,
-        keeps=(
-            *(Tensor(name, "sh", counted=False, when="autocast", once=True) for name in tables),
-            Tensor("query_rotated", "nh"),
-            Tensor("key_rotated", "kh"),
-            Tensor("probabilities", "ns", only="naive", core=True),
-        ),
-    )  # fmt: skip
-    yield Op(
-        "mix", "scores", "смесь значений по вероятностям", product="btns,bsnh->btnh", layers=L, pairs=True,
-        keeps=(
-            Tensor("context", "nh"),
-            Tensor("logsumexp", "n", dtype="fp32", counted=False, only="fused", core=True),
-        ),
-    )  # fmt: skip
-    yield from _linear(
-        "output", "attention", "выходная проекция", spec.out_bias, "d", product="btnh,nhd->btd", weight="d,nh",
-        param=f"{here}.output.weight", layers=L,
+        "output", "attention", "выходная проекция", spec.out_bias, "d", product=f"bt{heads},{heads}d->btd",
+        weight=f"d,{heads}", param=f"{_ATTENTION}.output.weight", layers=spec.L,
     )  # fmt: skip
     if spec.post_norms:
         yield from _norm(spec, "attention_post_norm", "норма после внимания", Tensor("attention_output", "d"))
 
 
-def _feed_forward(spec: Spec) -> Iterator[Op]:
-    L, here, moe = spec.L, "layers.{i}.ffn", bool(spec.experts)
-    entry = Tensor("residual", "d", dtype="stream")
-    yield from _norm(spec, "ffn_norm", "норма перед полносвязным блоком", entry, Tensor("normed", "d"))
-    if moe:
-        yield from _routing(spec)
-    row = {"layers": L, "expert": moe}
-    # Эксперт — такой же блок; его матрицы лежат в модели отдельно, по имени на эксперта.
-    here = f"{here}.experts.{{e}}" if moe else here
-    names = (("gate", "ворота"), ("up", "расширение")) if spec.gated_ffn else (("up", "расширение"),)
-    for name, title in names:
+_ATTENTION = "layers.{i}.attention"
+
+
+def _pre_norm(spec: Spec, name: str, title: str, source: str) -> Iterator[Op]:
+    """Норма перед половиной блока; у параллельного блока она одна на обе, бывает и ни одной."""
+    entry = Tensor(source, "d", dtype="stream", entry=name == "attention_norm")
+    if spec.pre_norms == 2 or (spec.pre_norms == 1 and entry.entry):
+        yield from _norm(spec, name, title, entry, Tensor("normed", "d"))
+    elif spec.pre_norms == 0:
+        # Половина блока берёт остаточный поток как есть: вес не нужен, а вход всё равно хранится.
+        yield Op(name, "norms", title, param=f"layers.{{i}}.{name}", layers=spec.L, keeps=(entry,))
+
+
+def _projections(spec: Spec) -> Iterator[Op]:
+    # До поворота q и k никому не нужны, если их не нормирует qk_norm: autograd их отпускает.
+    raw = spec.qk_norm
+    rows = (
+        ("query", "проекция запроса", "nh", Tensor("query", "nh", saved=raw)),
+        ("key", "проекция ключа", "kh", Tensor("key", "kh", saved=raw)),
+        ("value", "проекция значения", "kh", Tensor("value", "kh")),
+    )
+    for name, title, heads, tensor in rows:
         yield from _linear(
-            name, "ffn", title, spec.ffn_bias, "f", product="btd,df->btf", weight="f,d",
-            param=f"{here}.{name}.weight", keeps=(Tensor(name, "f"),), **row,
+            name, "attention", title, spec.qkv_bias, heads, product=f"btd,d{heads}->bt{heads}", weight=f"{heads},d",
+            param=f"{_ATTENTION}.{name}.weight", layers=spec.L, keeps=(tensor,),
+            cached="" if name == "query" else heads,
         )  # fmt: skip
-    inside = ("activated", "product") if spec.gated_ffn else ("activated",)
-    yield from _linear(
-        "down", "ffn", "сжатие", spec.ffn_bias, "d", product="btf,fd->btd", weight="d,f",
-        param=f"{here}.down.weight", keeps=tuple(Tensor(name, "f") for name in inside), **row,
+    if spec.qk_norm:
+        for name, heads, title in (("query", "n", "запроса"), ("key", "k", "ключа")):
+            statistic = Tensor(f"{name}_rstd", "" if spec.qk_norm_wide else heads, dtype="fp32", counted=False)
+            yield Op(
+                f"{name}_norm", "norms", f"норма {title}", weight=f"{heads}h" if spec.qk_norm_wide else "h",
+                param=f"{_ATTENTION}.{name}_norm.weight", layers=spec.L, keeps=(statistic,),
+            )  # fmt: skip
+
+
+def _latent_projections(spec: Spec) -> Iterator[Op]:
+    """Латентное внимание (DeepSeek-V2): ключ и значение восстанавливаются из сжатого вектора C + R.
+
+    Кешируется он один. Запрос тоже может проходить через сжатие до Q.
+    """
+    # (имя, название, вход, выход, смещение): норма стоит на сжатых векторах.
+    rows = [
+        ("query", "проекция запроса", "d", "nX", False),
+        ("kv_down", "сжатие ключа и значения", "d", "Y", spec.qkv_bias),
+        ("kv_up", "восстановление ключа и значения", "c", "nW", False),
+    ]
+    if spec.q_rank:
+        rows[:1] = [
+            ("query_down", "сжатие запроса", "d", "q", spec.qkv_bias),
+            ("query_up", "восстановление запроса", "q", "nX", False),
+        ]
+    for name, title, source, result, bias in rows:
+        yield from _linear(
+            name, "attention", title, bias, result, product=f"bt{source},{source}{result}->bt{result}",
+            weight=f"{result},{source}", param=f"{_ATTENTION}.{name}.weight", layers=spec.L,
+            cached="Y" if name == "kv_down" else "", keeps=(Tensor(name, result, saved=name.endswith("_down")),),
+        )  # fmt: skip
+        if name.endswith("_down"):
+            axis, whose = ("q", "запроса") if name == "query_down" else ("c", "ключа и значения")
+            yield Op(
+                f"{name}_norm", "norms", f"норма сжатого {whose}", weight=axis, layers=spec.L,
+                param=f"{_ATTENTION}.{name}_norm.weight",
+                keeps=(Tensor(f"{name}_rstd", "", dtype="fp32", counted=False), Tensor(f"{name}_normed", axis)),
+            )  # fmt: skip
+
+
+def _attention_core(spec: Spec) -> Iterator[Op]:
+    """Два произведения внимания: запрос на ключ и вероятности на значение. Весов у них нет."""
+    latent = bool(spec.kv_rank)
+    heads, keys, values = ("nX", "nX", "nu") if latent else ("nh", "kh", "nh")
+    scores, mix = (f"bt{heads},bs{heads}->btns", f"btns,bs{values}->bt{values}")
+    if spec.sinks:
+        yield Op("sinks", "attention", "сток внимания", weight="n", param=f"{_ATTENTION}.sinks", layers=spec.L)
+    # Таблицы поворота — буферы модели; autocast приводит их к bf16, и эту копию держат все слои сразу.
+    tables = () if spec.learned_positions else ("rope_cos", "rope_sin")
+    width = "r" if latent else "h"
+    value = (Tensor("value", "nu"),) if latent else ()
+    yield Op(
+        "scores", "scores", "оценки: запрос на ключ", product=scores, layers=spec.L, pairs=True,
+        absorbed="btnY,bsY->btns" if latent else "", uncompressed="nX" if latent else "",
+        keeps=(
+            *(Tensor(name, f"s{width}", counted=False, when="autocast", once=True) for name in tables),
+            Tensor("query_rotated", heads),
+            Tensor("key_rotated", keys),
+            *value,
+            Tensor("probabilities", "ns", only="naive", core=True),
+        ),
     )  # fmt: skip
+    yield Op(
+        "mix", "scores", "смесь значений по вероятностям", product=mix, layers=spec.L, pairs=True,
+        absorbed="btns,bsc->btnc" if latent else "", uncompressed="nu" if latent else "",
+        keeps=(
+            Tensor("context", values),
+            Tensor("logsumexp", "n", dtype="fp32", counted=False, only="fused", core=True),
+        ),
+    )  # fmt: skip
+
+
+def _feed_forward(spec: Spec) -> Iterator[Op]:
+    yield from _pre_norm(spec, "ffn_norm", "норма перед полносвязным блоком", "residual")
+    if not spec.experts:
+        yield from _ffn(spec, "", "f", "layers.{i}.ffn", {"layers": spec.L})
+    else:
+        if spec.dense_layers:
+            yield from _ffn(spec, "dense_", "g", "layers.{i}.ffn", {"layers": spec.dense_layers, "group": "плотные"})
+        mixed = {"layers": spec.L - spec.dense_layers, "first": spec.dense_layers, "group": "смесь"}
+        yield from _routing(spec, mixed)
+        yield from _ffn(spec, "", "f", "layers.{i}.ffn.experts.{e}", {**mixed, "expert": True})
+        if spec.shared_F:
+            yield from _ffn(spec, "shared_", "z", "layers.{i}.ffn.shared", mixed)
     if spec.post_norms:
         yield from _norm(spec, "ffn_post_norm", "норма после полносвязного блока", Tensor("ffn_output", "d"))
 
 
-def _routing(spec: Spec) -> Iterator[Op]:
+_WHOSE = {"": "", "dense_": ", плотный слой", "shared_": ", общий эксперт"}
+
+
+def _ffn(spec: Spec, kind: str, width: str, here: str, row: dict[str, Any]) -> Iterator[Op]:
+    """Полносвязный блок: SwiGLU из трёх матриц или простой из двух."""
+    names = (("gate", "ворота"), ("up", "расширение")) if spec.gated_ffn else (("up", "расширение"),)
+    for name, title in names:
+        yield from _linear(
+            f"{kind}{name}", "ffn", title + _WHOSE[kind], spec.ffn_bias, width, product=f"btd,d{width}->bt{width}",
+            weight=f"{width},d", param=f"{here}.{name}.weight", keeps=(Tensor(name, width),), **row,
+        )  # fmt: skip
+    inside = ("activated", "product") if spec.gated_ffn else ("activated",)
+    yield from _linear(
+        f"{kind}down", "ffn", "сжатие" + _WHOSE[kind], spec.ffn_bias, "d", product=f"bt{width},{width}d->btd",
+        weight=f"d,{width}", param=f"{here}.down.weight", keeps=tuple(Tensor(name, width) for name in inside), **row,
+    )  # fmt: skip
+
+
+def _routing(spec: Spec, row: dict[str, Any]) -> Iterator[Op]:
     """Маршрутизатор и перекладка токенов к экспертам и обратно: k строк на каждый токен."""
-    yield Op(
-        "router", "router", "маршрутизатор", product="btd,de->bte", weight="e,d",
-        param="layers.{i}.ffn.router.weight", layers=spec.L,
+    yield from _linear(
+        "router", "router", "маршрутизатор", spec.router_bias, "e", product="btd,de->bte", weight="e,d",
+        param="layers.{i}.ffn.router.weight", **row,
     )  # fmt: skip
     yield Op(
-        "dispatch", "router", "перекладка токенов по экспертам", param="layers.{i}.ffn.router", layers=spec.L,
-        expert=True,
+        "dispatch", "router", "перекладка токенов по экспертам", param="layers.{i}.ffn.router", expert=True, **row,
         keeps=(
             Tensor("expert_index", "", dtype="int64", counted=False),
             Tensor("routing_weight", "", dtype="fp32", counted=False),
@@ -253,9 +333,13 @@ def _exit(spec: Spec) -> Iterator[Op]:
 
 def axis_sizes(spec: Spec) -> dict[str, Factor]:
     """Ось einsum → её буква в курсе и размер."""
+    H, C, R, U = spec.H, spec.kv_rank, spec.rope_H, spec.value_H
     return {
-        "d": ("D", spec.D), "n": ("N", spec.N), "k": ("K", spec.K), "h": ("H", spec.H), "f": ("F", spec.F),
+        "d": ("D", spec.D), "n": ("N", spec.N), "k": ("K", spec.K), "h": ("H", H), "f": ("F", spec.F),
         "v": ("V", spec.V), "e": ("E", spec.experts), "p": ("P", spec.learned_positions),
+        "g": ("F[плотный]", spec.dense_F), "z": ("F[общий]", spec.shared_F),
+        "c": ("C", C), "q": ("Q", spec.q_rank), "r": ("R", R), "u": ("U", U),
+        "X": ("(H+R)", H + R), "Y": ("(C+R)", C + R), "W": ("(H+U)", H + U),
     }  # fmt: skip
 
 
@@ -267,7 +351,14 @@ def axis_factors(axes: str, spec: Spec) -> list[Factor]:
 
 def layer_factor(op: Op, spec: Spec) -> list[Factor]:
     """Множитель «L» у операций слоя; у стоящих вне слоёв — ничего."""
-    return [("L", op.layers)] if op.param.startswith("layers.") or op.pairs else []
+    if not inside_layer(op):
+        return []
+    return [("L" if op.layers == spec.L else f"L[{op.group}]", op.layers)]
+
+
+def inside_layer(op: Op) -> bool:
+    """Стоит ли операция внутри слоя, а не на входе или выходе модели."""
+    return op.pairs or op.param.startswith("layers.")
 
 
 def copy_factors(op: Op, spec: Spec, used: Factor | None = None) -> list[Factor]:
@@ -283,20 +374,15 @@ def weight_factors(op: Op, spec: Spec, used: Factor | None = None) -> list[Facto
     return copy_factors(op, spec, used) + axis_factors(op.weight, spec)
 
 
-def product_factors(op: Op, spec: Spec) -> list[Factor]:
+def product_factors(op: Op, spec: Spec, absorbed: bool = False) -> list[Factor]:
     """Множители одного произведения на один токен запроса, без ключей: 2, слои, k, оси.
 
     Оси t и s не входят: токены считает вызывающий, ключи — `pairs`.
     """
-    inputs = op.product.partition("->")[0]
+    inputs = (op.absorbed if absorbed else op.product).partition("->")[0]
     axes = "".join(dict.fromkeys(axis for axis in inputs if axis not in "bts,"))
     used: list[Factor] = [("k", spec.experts_per_token)] if op.expert else []
     return [("2", 2), *layer_factor(op, spec), *used, *axis_factors(axes, spec)]
-
-
-def output_factors(op: Op, spec: Spec) -> list[Factor]:
-    """Множители выхода операции на один токен: «btkh» → K·H."""
-    return axis_factors("".join(axis for axis in op.product.partition("->")[2] if axis not in "bts"), spec)
 
 
 def multiply(factors: Iterable[Factor]) -> int | float:
@@ -314,7 +400,7 @@ def parameter_shapes(spec: Spec) -> dict[str, tuple[int, ...]]:
         if not op.weight or op.shared:
             continue
         shape = tuple(int(multiply(axis_factors(dimension, spec))) for dimension in op.weight.split(","))
-        for i in range(op.layers):
+        for i in range(op.first, op.first + op.layers):
             for e in range(spec.experts if op.expert else 1):
                 shapes[op.param.replace("{i}", str(i)).replace("{e}", str(e))] = shape
     return shapes

@@ -32,23 +32,29 @@ NOTATION = {
     "k": "число экспертов на токен",
     "G": "число голов запроса на одну голову ключа и значения, N/K",
     "W": "ширина скользящего окна внимания",
+    "C": "ширина сжатого ключа и значения (латентное внимание)",
+    "Q": "ширина сжатого запроса (латентное внимание)",
+    "R": "часть головы, которую вращает RoPE (латентное внимание)",
+    "U": "размер головы значения (латентное внимание)",
 }
 
 #: Поля, которые обязаны быть целыми числами не меньше указанного.
 _MINIMUM = {
     "V": 1, "D": 1, "L": 1, "N": 1, "K": 1, "H": 1, "F": 1, "S": 1,
-    "experts": 0, "experts_per_token": 0, "learned_positions": 0,
+    "experts": 0, "experts_per_token": 0, "shared_F": 0, "dense_layers": 0, "dense_F": 0,
+    "pre_norms": 0, "learned_positions": 0, "kv_rank": 0, "q_rank": 0, "rope_H": 0, "value_H": 0,
 }  # fmt: skip
 _FLAGS = (
-    "tie_embeddings", "gated_ffn", "qkv_bias", "out_bias", "ffn_bias", "qk_norm", "norm_bias", "post_norms",
+    "tie_embeddings", "router_bias", "gated_ffn", "qkv_bias", "out_bias", "ffn_bias", "qk_norm", "qk_norm_wide",
+    "sinks", "norm_bias", "post_norms",
 )  # fmt: skip
 
 #: Больше не бывает ни у одной модели, а произведение шести таких чисел ещё помещается в float.
 LIMIT = 10**12
 
 
-def whole(field: str, value: object, minimum: int = 1) -> int:
-    """Проверить, что `value` — целое от `minimum` до `LIMIT`, и вернуть его как `int`.
+def whole(field: str, value: object, minimum: int = 1, limit: int = LIMIT) -> int:
+    """Проверить, что `value` — целое от `minimum` до `limit`, и вернуть его как `int`.
 
     Errors: `ValueError` с именем поля, значением и правилом.
     """
@@ -60,8 +66,8 @@ def whole(field: str, value: object, minimum: int = 1) -> int:
         raise ValueError(f"{field} = {shown(value)}: нужно целое число")
     if number < minimum:
         raise ValueError(f"{field} = {shown(number)}: нужно целое число не меньше {minimum}")
-    if number > LIMIT:
-        raise ValueError(f"{field} = {shown(number)}: больше предела {LIMIT:,}".replace(",", "\u00a0"))
+    if number > limit:
+        raise ValueError(f"{field} = {shown(number)}: больше предела {limit:,}".replace(",", "\u00a0"))
     return number
 
 
@@ -86,25 +92,38 @@ class Spec:
     - `F` = 8D/3 до ближайшего целого у SwiGLU и 4D у простого блока;
     - `S` = 2048 — контекст, если счёту не передали другой.
 
+    Смесь экспертов:
+
+    - `experts`, `experts_per_token` — сколько всего и сколько на токен; F — ширина одного;
+    - `shared_F` — общая ширина экспертов, которые работают всегда; `router_bias` — смещение маршрутизатора;
+    - `dense_layers`, `dense_F` — сколько слоёв обходятся без экспертов и какой они ширины.
+
+    Внимание:
+
+    - `window` — скользящее окно: `None`, одно число или кортеж по слоям;
+    - `qk_norm` — RMSNorm по H после проекций запроса и ключа, `qk_norm_wide` — по всей ширине N·H и K·H;
+    - `sinks` — обучаемый сток внимания, число на голову (gpt-oss);
+    - `kv_rank` — латентное внимание: ключ и значение сжаты до этой ширины, `rope_H` — вращаемая часть
+      головы (H — остальная), `value_H` — голова значения, `q_rank` — сжатие запроса (0 — нет).
+
     Остальное:
 
     - `tie_embeddings` — выходная голова делит матрицу с эмбеддингом;
-    - `experts`, `experts_per_token` — смесь экспертов в каждом слое, F — ширина эксперта;
     - `gated_ffn` — SwiGLU из трёх матриц; `False` — простой блок из двух;
     - `qkv_bias`, `out_bias`, `ffn_bias` — смещения по местам;
-    - `qk_norm` — RMSNorm по H после проекций запроса и ключа;
     - `norm_bias` — LayerNorm (вес и смещение) вместо RMSNorm;
-    - `post_norms` — ещё по норме на выходе внимания и полносвязного блока (Gemma 2 и 3);
-    - `learned_positions` — число обучаемых позиций (0 — RoPE, весов нет);
-    - `window` — скользящее окно: `None`, одно число или кортеж по слоям.
+    - `pre_norms` — норм перед половинами блока: 2, 1 (общая у параллельного блока) или 0;
+    - `post_norms` — ещё по норме на выходе внимания и полносвязного блока (Gemma 2 и 3, OLMo 2);
+    - `learned_positions` — число обучаемых позиций (0 — RoPE, весов нет).
 
     Errors: `ValueError` называет поле, значение и правило.
     """
 
     __slots__ = (  # noqa: RUF023 — порядок полей здесь и есть порядок вывода
-        "V", "D", "L", "N", "K", "H", "F", "S", "tie_embeddings", "experts", "experts_per_token",
-        "gated_ffn", "qkv_bias", "out_bias", "ffn_bias", "qk_norm", "norm_bias", "post_norms",
-        "learned_positions", "window",
+        "V", "D", "L", "N", "K", "H", "F", "S", "tie_embeddings", "experts", "experts_per_token", "shared_F",
+        "dense_layers", "dense_F", "router_bias", "gated_ffn", "qkv_bias", "out_bias", "ffn_bias", "qk_norm",
+        "qk_norm_wide", "sinks", "norm_bias", "pre_norms", "post_norms", "learned_positions", "window", "kv_rank",
+        "q_rank", "rope_H", "value_H",
     )  # fmt: skip
     V: int
     D: int
@@ -117,15 +136,26 @@ class Spec:
     tie_embeddings: bool
     experts: int
     experts_per_token: int
+    shared_F: int
+    dense_layers: int
+    dense_F: int
+    router_bias: bool
     gated_ffn: bool
     qkv_bias: bool
     out_bias: bool
     ffn_bias: bool
     qk_norm: bool
+    qk_norm_wide: bool
+    sinks: bool
     norm_bias: bool
+    pre_norms: int
     post_norms: bool
     learned_positions: int
     window: Window
+    kv_rank: int
+    q_rank: int
+    rope_H: int
+    value_H: int
 
     def __init__(
         self,
@@ -141,15 +171,26 @@ class Spec:
         tie_embeddings: bool = False,
         experts: int = 0,
         experts_per_token: int = 0,
+        shared_F: int = 0,
+        dense_layers: int = 0,
+        dense_F: int = 0,
+        router_bias: bool = False,
         gated_ffn: bool = True,
         qkv_bias: bool = False,
         out_bias: bool = False,
         ffn_bias: bool = False,
         qk_norm: bool = False,
+        qk_norm_wide: bool = False,
+        sinks: bool = False,
         norm_bias: bool = False,
+        pre_norms: int = 2,
         post_norms: bool = False,
         learned_positions: int = 0,
         window: Window = None,
+        kv_rank: int = 0,
+        q_rank: int = 0,
+        rope_H: int = 0,
+        value_H: int = 0,
     ) -> None:
         given: dict[str, Any] = {name: value for name, value in locals().items() if name != "self"}
         for name in _FLAGS:
@@ -247,3 +288,24 @@ def _check_together(given: dict[str, Any]) -> None:
         raise ValueError(f"experts_per_token = {k}: у модели без экспертов должно быть 0")
     if E and not 1 <= k <= E:
         raise ValueError(f"experts_per_token = {k}: при experts = {E} нужно от 1 до {E}")
+    if given["pre_norms"] > 2:
+        raise ValueError(f"pre_norms = {given['pre_norms']}: нужно 0, 1 или 2")
+    if given["dense_layers"] > given["L"]:
+        raise ValueError(f"dense_layers = {given['dense_layers']}: слоёв всего L = {given['L']}")
+    for name, owner in _ONLY_WITH.items():
+        if given[name] and not given[owner]:
+            raise ValueError(f"{name} = {given[name]}: имеет смысл, только если задано поле {owner}")
+    for name, owner in (("dense_F", "dense_layers"), ("rope_H", "kv_rank"), ("value_H", "kv_rank")):
+        if given[owner] and not given[name]:
+            raise ValueError(f"{name} не задан, а {owner} = {given[owner]}: нужно целое число не меньше 1")
+    if given["kv_rank"] and N != K:
+        raise ValueError(f"K = {K}: у латентного внимания голов ключа столько же, сколько запроса, N = {N}")
+    if given["kv_rank"] and given["qk_norm"]:
+        raise ValueError("qk_norm = True: у латентного внимания свои нормы, на сжатых векторах")
+
+
+#: Поле → без какого другого поля оно ничего не значит.
+_ONLY_WITH = {
+    "shared_F": "experts", "dense_layers": "experts", "dense_F": "dense_layers", "router_bias": "experts",
+    "qk_norm_wide": "qk_norm", "q_rank": "kv_rank", "rope_H": "kv_rank", "value_H": "kv_rank",
+}  # fmt: skip

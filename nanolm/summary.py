@@ -10,6 +10,7 @@ from nanolm.spec import NOTATION, Spec, whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from nanolm.budget import DecodeStep
     from nanolm.hardware import Gpu
 
 
@@ -38,7 +39,7 @@ class Question:
     ) -> None:
         self.spec, self.B, self.S = spec, whole("B", B), spec.S if S is None else whole("S", S)
         self.recipe, self.dtype, self.convention = recipe, dtype, convention
-        self.gpus, self.tokens, self.mfu, self.price = whole("gpus", gpus), tokens, mfu, price
+        self.gpus, self.tokens, self.mfu, self.price = whole("gpus", gpus), tokens, budget._mfu(mfu), price
         self.card = None if gpu is None else budget._card(gpu)
         if tokens is not None and self.card is None:
             raise ValueError("tokens: чтобы посчитать время обучения, назовите карту ключом gpu")
@@ -60,9 +61,9 @@ class Question:
         self.time = self.decode = None
         if self.card is None:
             return
-        # Карта без bf16 считает в fp16: байтов столько же.
-        rate = self.dtype if self.dtype in self.card.flops_per_s else self.card.best_16bit
-        self.decode = budget.decode_step_time(self.spec, self.B, self.S, self.card, rate)
+        # О некоторых картах известна только память: поместится ли модель, сказать можно, а время шага — нет.
+        if self.card.flops_per_s:
+            self.decode = budget.decode_step_time(self.spec, self.B, self.S, self.card, self.dtype)
         if self.tokens is not None:
             self.time = budget.training_time(
                 self.spec, self.tokens, self.card, self.gpus, self.mfu, self.S, self.convention, self.price
@@ -109,7 +110,7 @@ def document(question: Question) -> dict[str, object]:
 
 def _card_document(q: Question) -> dict[str, object]:
     """Разделы, которых просят ключи: карта, шаг декодирования, время обучения."""
-    if q.card is None or q.decode is None:
+    if q.card is None:
         return {}
     answer: dict[str, object] = {
         "fit": {
@@ -118,17 +119,9 @@ def _card_document(q: Question) -> dict[str, object]:
             "usable_is_assumed": q.card.usable_is_assumed,
             **{key: need <= q.card.usable_bytes for key, _, need in q.fits()},
         },
-        "decode": {
-            "seconds": q.decode.seconds,
-            "memory_seconds": q.decode.memory_seconds,
-            "compute_seconds": q.decode.compute_seconds,
-            "weight_bytes": q.decode.weight_bytes,
-            "cache_bytes": q.decode.cache_bytes,
-            "flops": q.decode.flops,
-            "bound": {"память": "memory", "вычисления": "compute"}[q.decode.bound],
-            "dtype": q.decode.dtype,
-        },
     }
+    if q.decode is not None:
+        answer["decode"] = _decode_document(q.decode)
     if q.time is not None:
         answer["training_time"] = {
             "seconds": q.time.seconds,
@@ -140,6 +133,20 @@ def _card_document(q: Question) -> dict[str, object]:
             "dtype": q.time.dtype,
         }
     return answer
+
+
+def _decode_document(step: DecodeStep) -> dict[str, object]:
+    return {
+        "seconds": step.seconds,
+        "memory_seconds": step.memory_seconds,
+        "compute_seconds": step.compute_seconds,
+        "weight_bytes": step.weight_bytes,
+        "cache_bytes": step.cache_bytes,
+        "flops": step.flops,
+        "bound": {"память": "memory", "вычисления": "compute"}[step.bound],
+        "dtype": step.dtype,
+        "compute_dtype": step.compute_dtype,
+    }
 
 
 def text(question: Question) -> str:
@@ -191,7 +198,7 @@ def _cache_remarks(q: Question) -> str:
 
 
 def _card_sections(q: Question) -> list[str]:
-    if q.card is None or q.decode is None:
+    if q.card is None:
         return []
     card = q.card
     assumed = " — допущение: 92 % паспортной" if card.usable_is_assumed else ""
@@ -199,12 +206,13 @@ def _card_sections(q: Question) -> list[str]:
     for _, title, need in q.fits():
         verdict = "помещается" if need <= card.usable_bytes else "не помещается"
         lines.append(f"{title}: нужно {units.both_bytes(need)} — {verdict}")
-    lines.append(
-        f"шаг декодирования: не быстрее {units.duration(q.decode.seconds)}, ограничивает {q.decode.bound}; "
-        f"{units.number(q.decode.tokens_per_s, 0)} токенов/с на пакет"
-    )
+    if q.decode is not None:
+        lines.append(
+            f"шаг декодирования: не быстрее {units.duration(q.decode.seconds)}, ограничивает {q.decode.bound}; "
+            f"{units.number(q.decode.tokens_per_s, 0)} токенов/с на пакет"
+        )
     if q.time is not None:
-        lines.append(f"обучение на {units.short(float(q.time.gpus), 4)} × {card.title}: {q.time}")
+        lines.append(f"обучение на {units.number(q.time.gpus)} × {card.title}: {q.time}")
     return ["\n".join(lines)]
 
 

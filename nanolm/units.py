@@ -27,7 +27,8 @@ def number(value: float, digits: int = 0) -> str:
     """`8030261248` → «8 030 261 248»; с `digits` — дробь через запятую."""
     if isinstance(value, float) and not math.isfinite(value):
         return "∞" if value > 0 else "−∞" if value < 0 else "не число"
-    text = f"{value:,.{digits}f}" if digits or isinstance(value, float) else f"{value:,d}"
+    # Знак «z» убирает минус у нуля, в который округлилось отрицательное.
+    text = f"{value:z,.{digits}f}" if digits or isinstance(value, float) else f"{value:,d}"
     return text.replace("-", "−").translate({44: NBSP, 46: ","})
 
 
@@ -43,17 +44,25 @@ def percent(share: float, digits: int = 1) -> str:
 
 def _significant(value: float, digits: int) -> str:
     """Округлить до `digits` значащих цифр и не терять целых разрядов."""
-    if not value:
-        return "0"
-    after = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    if not value or not math.isfinite(value):
+        return number(value)
+    after = max(0, digits - 1 - math.floor(math.log10(_rounded(value, digits))))
     return number(float(value), after)
 
 
+def _rounded(value: float, digits: int) -> float:
+    """Модуль после округления до `digits` значащих цифр: 999,96 — это уже 1000."""
+    return abs(float(f"{value:.{digits - 1}e}"))
+
+
 def _scaled(value: float, steps: tuple[tuple[float, str], ...], base: str, digits: int) -> str:
+    """Самая крупная единица, в которой после округления есть хотя бы одна целая."""
     for step, name in steps:
-        if abs(value) >= step:
+        if _rounded(value / step, digits) >= 1:
             return _significant(value / step, digits) + NBSP + name
-    return _significant(value, digits) + (NBSP + base if base else "")
+    # Меньше первой единицы целое остаётся целым: «59 Б», а не «59,00 Б».
+    shown = number(value) if isinstance(value, int) else _significant(value, digits)
+    return shown + (NBSP + base if base else "")
 
 
 def binary_bytes(size: float, digits: int = 4) -> str:
@@ -91,16 +100,13 @@ si = short
 
 def prefixed(value: float, unit: str, digits: int = 3) -> str:
     """Приставка СИ: `prefixed(9.89e14, "FLOP/s")` → «989 ТFLOP/s»."""
-    for step, prefix in _PREFIX:
-        if abs(value) >= step:
-            return f"{_significant(value / step, digits)}{NBSP}{prefix}{unit}"
-    return f"{_significant(value, digits)}{NBSP}{unit}"
+    return _scaled(value, tuple((step, prefix + unit) for step, prefix in _PREFIX), unit, digits)
 
 
 def scientific(value: float, digits: int = 2) -> str:
     """Экспоненциальная запись: `scientific(1.2e20)` → «1,20·10²⁰»; `digits` — знаки после запятой."""
-    if not value:
-        return "0"
+    if not value or not math.isfinite(value):
+        return number(value)
     mantissa, exponent = f"{float(value):.{digits}e}".split("e")
     return mantissa.replace("-", "−").replace(".", ",") + "·10" + str(int(exponent)).translate(_SUPERSCRIPT)
 

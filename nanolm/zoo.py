@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from nanolm.spec import Spec, shown, whole
+from nanolm.spec import LIMIT, Spec, shown, whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 #: config.json больше этого — не config.json: настоящие занимают килобайты.
 MAX_CONFIG_BYTES = 4 * 1024 * 1024
+
+#: Окна записываются по слоям, и выдуманный миллиард слоёв съел бы всю память.
+MAX_LAYERS = 100_000
 
 
 def from_config(source: str | os.PathLike[str] | Config) -> Spec:
@@ -79,7 +82,9 @@ def _reason(error: OSError) -> str:
 def _spec(config: Config, where: str) -> Spec:
     family = config.get("model_type")
     if not isinstance(family, str) or family not in FAMILIES:
-        raise ValueError(f"{where}: model_type = {shown(family)}: семейство не поддерживается; есть {', '.join(FAMILIES)}")
+        raise ValueError(
+            f"{where}: model_type = {shown(family)}: семейство не поддерживается; есть {', '.join(FAMILIES)}"
+        )
     if config.get("quantization_config"):
         raise ValueError(f"{where}: quantization_config: сжатые веса пока не поддерживаются")
     try:
@@ -94,13 +99,13 @@ class _Fields:
     def __init__(self, config: Config) -> None:
         self._config = config
 
-    def size(self, name: str, default: int | None = None, minimum: int = 1) -> int:
+    def size(self, name: str, default: int | None = None, minimum: int = 1, limit: int = LIMIT) -> int:
         value = self._config.get(name)
         if value is None:
             if default is None:
                 raise ValueError(f"{name}: обязательное поле не задано")
             return default
-        return whole(name, value, minimum)
+        return whole(name, value, minimum, limit)
 
     def flag(self, name: str, default: bool) -> bool:
         value = self._config.get(name)
@@ -109,6 +114,12 @@ class _Fields:
         if not isinstance(value, bool):
             raise ValueError(f"{name} = {shown(value)}: нужно true или false")
         return value
+
+    def numbers(self, name: str) -> frozenset[int]:
+        value = self._config.get(name)
+        if not isinstance(value, list | None) or not all(isinstance(item, int) for item in value or ()):
+            raise ValueError(f"{name}: нужен список номеров слоёв")
+        return frozenset(value or ())
 
     def layers(self, name: str, length: int) -> list[str] | None:
         value = self._config.get(name)
@@ -127,7 +138,7 @@ def _base(fields: _Fields) -> dict[str, Any]:
     return {
         "V": fields.size("vocab_size"),
         "D": D,
-        "L": fields.size("num_hidden_layers"),
+        "L": fields.size("num_hidden_layers", limit=MAX_LAYERS),
         "N": N,
         "K": fields.size("num_key_value_heads", default=N),
         "H": head,
@@ -155,16 +166,23 @@ def _mixtral(fields: _Fields) -> Spec:
     )
 
 
+def _by_kind(fields: _Fields, L: int, window: int) -> tuple[int | None, ...] | None:
+    """Окна по списку `layer_types`, если он есть; незнакомый вид слоя — отказ."""
+    kinds = fields.layers("layer_types", L)
+    known = {"sliding_attention": window, "full_attention": None}
+    for kind in kinds or ():
+        if not isinstance(kind, str) or kind not in known:
+            raise ValueError(f"layer_types: {shown(kind)}: нужно одно из: {', '.join(known)}")
+    return None if kinds is None else tuple(known[kind] for kind in kinds)
+
+
 def _qwen_window(fields: _Fields, L: int) -> tuple[int | None, ...] | None:
     """У Qwen окно включает флаг, и первые `max_window_layers` слоёв его не имеют."""
     if not fields.flag("use_sliding_window", default=False):
         return None
     window = fields.size("sliding_window", default=4096)
     first = fields.size("max_window_layers", default=28, minimum=0)
-    kinds = fields.layers("layer_types", L)
-    if kinds is not None:
-        return tuple(window if kind == "sliding_attention" else None for kind in kinds)
-    return tuple(window if i >= first else None for i in range(L))
+    return _by_kind(fields, L, window) or tuple(window if i >= first else None for i in range(L))
 
 
 def _qwen2(fields: _Fields) -> Spec:
@@ -194,10 +212,7 @@ def _gemma_base(fields: _Fields) -> dict[str, Any]:
 
 def _alternating(fields: _Fields, L: int, pattern: int, window: int) -> tuple[int | None, ...]:
     """Окно у всех слоёв, кроме каждого `pattern`-го; список `layer_types` важнее."""
-    kinds = fields.layers("layer_types", L)
-    if kinds is not None:
-        return tuple(window if kind == "sliding_attention" else None for kind in kinds)
-    return tuple(None if (i + 1) % pattern == 0 else window for i in range(L))
+    return _by_kind(fields, L, window) or tuple(None if (i + 1) % pattern == 0 else window for i in range(L))
 
 
 def _gemma2(fields: _Fields) -> Spec:
@@ -223,6 +238,147 @@ def _gpt2(fields: _Fields) -> Spec:
     )  # fmt: skip
 
 
+def _phi3(fields: _Fields) -> Spec:
+    return Spec(**_base(fields), window=fields.size("sliding_window", default=0, minimum=0) or None)
+
+
+def _olmo2(fields: _Fields) -> Spec:
+    """Нормы стоят только на выходах, а нормы запроса и ключа — по всей ширине проекции."""
+    bias = fields.flag("attention_bias", default=False)
+    return Spec(
+        **_base(fields), qkv_bias=bias, out_bias=bias, pre_norms=0, post_norms=True, qk_norm=True, qk_norm_wide=True
+    )
+
+
+def _smollm3(fields: _Fields) -> Spec:
+    base = _base(fields)
+    bias, wide = fields.flag("attention_bias", default=False), fields.flag("mlp_bias", default=False)
+    base["tie_embeddings"] = fields.flag("tie_word_embeddings", default=True)
+    window = None
+    if fields.flag("use_sliding_window", default=False):
+        window = _by_kind(fields, base["L"], fields.size("sliding_window"))
+    return Spec(**base, qkv_bias=bias, out_bias=bias, ffn_bias=wide, window=window)
+
+
+def _gpt_neox(fields: _Fields) -> Spec:
+    bias = fields.flag("attention_bias", default=True)
+    return Spec(
+        **_base(fields), gated_ffn=False, qkv_bias=bias, out_bias=bias, ffn_bias=True, norm_bias=True,
+    )  # fmt: skip
+
+
+def _opt(fields: _Fields) -> Spec:
+    """Позиций на две больше контекста: первые две OPT не использует, но хранит."""
+    D, S = fields.size("hidden_size"), fields.size("max_position_embeddings", default=2048)
+    if fields.size("word_embed_proj_dim", default=D) != D:
+        raise ValueError("word_embed_proj_dim: проекция эмбеддинга не поддерживается, нужно равенство hidden_size")
+    if not fields.flag("do_layer_norm_before", default=True) or fields.flag("_remove_final_layer_norm", default=False):
+        raise ValueError("do_layer_norm_before: поддерживается только норма перед блоком и в конце")
+    if not fields.flag("layer_norm_elementwise_affine", default=True):
+        raise ValueError("layer_norm_elementwise_affine: нормы без весов не поддерживаются")
+    bias = fields.flag("enable_bias", default=True)
+    return Spec(
+        V=fields.size("vocab_size"), D=D, L=fields.size("num_hidden_layers", limit=MAX_LAYERS),
+        N=fields.size("num_attention_heads"), F=fields.size("ffn_dim"), S=S, learned_positions=S + 2,
+        tie_embeddings=fields.flag("tie_word_embeddings", default=True),
+        gated_ffn=False, qkv_bias=bias, out_bias=bias, ffn_bias=bias, norm_bias=True,
+    )  # fmt: skip
+
+
+def _falcon(fields: _Fields) -> Spec:
+    D, N = fields.size("hidden_size"), fields.size("num_attention_heads")
+    modern = fields.flag("new_decoder_architecture", default=False)
+    parallel = modern or fields.flag("parallel_attn", default=True)
+    shared = fields.flag("multi_query", default=True)
+    K = fields.size("num_kv_heads", default=N) if modern or not shared else 1
+    norms = fields.size("num_ln_in_parallel_attn", default=2 if modern else 1) if parallel else 2
+    bias = fields.flag("bias", default=False)
+    return Spec(
+        V=fields.size("vocab_size"), D=D, L=fields.size("num_hidden_layers", limit=MAX_LAYERS), N=N, K=K,
+        F=fields.size("ffn_hidden_size", default=4 * D), S=fields.size("max_position_embeddings", default=2048),
+        tie_embeddings=fields.flag("tie_word_embeddings", default=True),
+        gated_ffn=False, qkv_bias=bias, out_bias=bias, ffn_bias=bias, norm_bias=True, pre_norms=norms,
+    )  # fmt: skip
+
+
+def _qwen3_moe(fields: _Fields) -> Spec:
+    """Слой без экспертов — из списка `mlp_only_layers` или не кратный `decoder_sparse_step`."""
+    base = _base(fields)
+    bias, L, E = fields.flag("attention_bias", default=False), base["L"], fields.size("num_experts", default=128)
+    step, only = fields.size("decoder_sparse_step", default=1), fields.numbers("mlp_only_layers")
+    dense = sum(i in only or (i + 1) % step != 0 for i in range(L))
+    base |= {"H": fields.size("head_dim", default=128), "F": fields.size("moe_intermediate_size")}
+    return Spec(
+        **base, experts=E, experts_per_token=fields.size("num_experts_per_tok", default=8),
+        dense_layers=dense, dense_F=fields.size("intermediate_size") if dense else 0,
+        qkv_bias=bias, out_bias=bias, qk_norm=True, window=_qwen_window(fields, L),
+    )  # fmt: skip
+
+
+def _olmoe(fields: _Fields) -> Spec:
+    bias = fields.flag("attention_bias", default=False)
+    return Spec(
+        **_base(fields), experts=fields.size("num_experts", default=64),
+        experts_per_token=fields.size("num_experts_per_tok", default=8),
+        qkv_bias=bias, out_bias=bias, qk_norm=True, qk_norm_wide=True,
+    )  # fmt: skip
+
+
+def _gpt_oss(fields: _Fields) -> Spec:
+    base = _base(fields)
+    bias = fields.flag("attention_bias", default=True)
+    window = fields.size("sliding_window", default=128)
+    kinds = _by_kind(fields, base["L"], window)
+    alternating = tuple(window if i % 2 == 0 else None for i in range(base["L"]))
+    return Spec(
+        **base, experts=fields.size("num_local_experts", default=128),
+        experts_per_token=fields.size("num_experts_per_tok", default=4), router_bias=True,
+        qkv_bias=bias, out_bias=bias, ffn_bias=True, sinks=True, window=alternating if kinds is None else kinds,
+    )  # fmt: skip
+
+
+def _shared_mixture(fields: _Fields, dense: int, shared: int) -> dict[str, Any]:
+    """Смесь DeepSeek и GLM: первые слои плотные, в остальных часть экспертов работает всегда."""
+    width = fields.size("moe_intermediate_size")
+    dense = min(fields.size("first_k_dense_replace", default=dense, minimum=0), fields.size("num_hidden_layers"))
+    if fields.size("moe_layer_freq", default=1) != 1:
+        raise ValueError("moe_layer_freq: поддерживается только 1, эксперты в каждом слое после плотных")
+    return {
+        "F": width,
+        "experts": fields.size("n_routed_experts"),
+        "experts_per_token": fields.size("num_experts_per_tok"),
+        "shared_F": width * fields.size("n_shared_experts", default=shared, minimum=0),
+        "dense_layers": dense,
+        "dense_F": fields.size("intermediate_size") if dense else 0,
+    }
+
+
+def _glm4_moe(fields: _Fields) -> Spec:
+    base = _base(fields) | _shared_mixture(fields, 1, 1)
+    bias = fields.flag("attention_bias", default=False)
+    return Spec(**base, qkv_bias=bias, qk_norm=fields.flag("use_qk_norm", default=False))
+
+
+def _deepseek(fields: _Fields, dense: int, shared: int) -> Spec:
+    """Латентное внимание и смесь с общими экспертами: DeepSeek-V2, V3, Kimi K2."""
+    base = _base(fields) | _shared_mixture(fields, dense, shared)
+    bias = fields.flag("attention_bias", default=False)
+    base |= {"K": base["N"], "H": fields.size("qk_nope_head_dim", default=128)}
+    return Spec(
+        **base, qkv_bias=bias, out_bias=bias, ffn_bias=fields.flag("mlp_bias", default=False),
+        kv_rank=fields.size("kv_lora_rank", default=512), q_rank=fields.size("q_lora_rank", default=0, minimum=0),
+        rope_H=fields.size("qk_rope_head_dim", default=64), value_H=fields.size("v_head_dim", default=128),
+    )  # fmt: skip
+
+
+def _deepseek_v2(fields: _Fields) -> Spec:
+    return _deepseek(fields, dense=0, shared=2)
+
+
+def _deepseek_v3(fields: _Fields) -> Spec:
+    return _deepseek(fields, dense=3, shared=1)
+
+
 #: Семейства, которые разобраны до последнего параметра.
 FAMILIES: dict[str, Callable[[_Fields], Spec]] = {
     "llama": _llama,
@@ -230,10 +386,23 @@ FAMILIES: dict[str, Callable[[_Fields], Spec]] = {
     "mixtral": _mixtral,
     "qwen2": _qwen2,
     "qwen3": _qwen3,
+    "qwen3_moe": _qwen3_moe,
     "gemma": _gemma,
     "gemma2": _gemma2,
     "gemma3_text": _gemma3,
+    "phi3": _phi3,
+    "olmo2": _olmo2,
+    "olmoe": _olmoe,
+    "smollm3": _smollm3,
+    "glm4_moe": _glm4_moe,
+    "gpt_oss": _gpt_oss,
+    "deepseek_v2": _deepseek_v2,
+    "deepseek_v3": _deepseek_v3,
+    "kimi_k2": _deepseek_v3,
     "gpt2": _gpt2,
+    "gpt_neox": _gpt_neox,
+    "opt": _opt,
+    "falcon": _falcon,
 }
 
 
@@ -257,5 +426,5 @@ def preset(name: str) -> Spec:
         import difflib
 
         close = difflib.get_close_matches(str(name).lower(), known, n=3) or list(known)[:5]
-        raise ValueError(f"preset = {name!r}: такой модели нет; похожие: {', '.join(close)}")
+        raise ValueError(f"preset = {shown(name)}: такой модели нет; похожие: {', '.join(close)}")
     return from_config(entry["config"])
