@@ -429,6 +429,18 @@ class NanoLM(nn.Module):
         """Один шаг порождения: новый токен каждого запроса → логиты `logits_BV` следующего."""
         return self.logits(self.hidden(tokens_B[:, None], cache)[:, 0])
 
+    @torch.no_grad()
+    def lay_out_for_decoding(self) -> None:
+        """Переложить матрицы в памяти по столбцам; имена, формы и значения не меняются.
+
+        Шаг порождения умножает матрицу на один вектор и упирается в чтение весов. В fp32 на CPU такое
+        произведение читает матрицу, лежащую по столбцам, примерно вдвое быстрее. Вызывать перед долгим
+        порождением: веса переезжают из файла в память, а обучение от этого не ускоряется.
+        """
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                module.weight.data = module.weight.data.t().contiguous().t()
+
     def generate(
         self, prompts: Sequence[Sequence[int]], max_new_tokens: int, **options: Any
     ) -> list[list[int]]:

@@ -1,0 +1,102 @@
+"""Упражнения уроков: проверка, которая называет ошибку.
+
+    >>> from nanolm.exercises import check
+    >>> check("9/swiglu-width", lambda D: 4 * D).misconception
+    'four-d'
+
+`check(id, ответ)` ничего не печатает сам: последним выражением ячейки итог показывает себя, в программе
+его печатает `print`. `hint(id)` даёт подсказки от общей к точной, `exercises()` — список упражнений.
+
+Проверка не бросает исключений, что бы ей ни дали: неизвестный id, значение вместо функции, функция, которая
+падает, выходит из программы, зацикливается или зовёт себя без конца, — всё это итоги с объяснением.
+Тот же модуль работает в блокноте, на странице (Pyodide) и в pytest, поэтому ему хватает стандартной библиотеки.
+"""
+
+from __future__ import annotations
+
+import difflib
+import random
+from collections.abc import Iterator
+from typing import Any
+
+from nanolm.exercises import judge, scenarios
+from nanolm.exercises.answer import shown
+from nanolm.exercises.formulas import SCENARIOS
+from nanolm.exercises.lab_7_2 import EXERCISES as _LAB_7_2
+from nanolm.exercises.lab_7_4 import EXERCISES as _LAB_7_4
+from nanolm.exercises.result import Hint, Result
+from nanolm.exercises.task import Argument, Exercise, Misconception
+from nanolm.exercises.week_9 import EXERCISES as _WEEK_9
+
+__all__ = ["SCENARIOS", "Argument", "Exercise", "Hint", "Misconception", "Result", "check", "exercises", "hint"]
+
+_ALL = {exercise.id: exercise for exercise in (*_LAB_7_2, *_LAB_7_4, *_WEEK_9)}
+
+#: Сколько подсказок к упражнению уже показано.
+_shown_hints: dict[str, int] = {}
+
+
+class Catalogue(tuple[Exercise, ...]):
+    """Список упражнений; печатается таблицей."""
+
+    __slots__ = ()
+
+    def _rows(self) -> Iterator[tuple[str, str, str]]:
+        return ((exercise.id, exercise.title, exercise.signature) for exercise in self)
+
+    def __str__(self) -> str:
+        widths = [max(len(row[i]) for row in self._rows()) for i in range(2)]
+        return "\n".join(f"{row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}  {row[2]}" for row in self._rows())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        head = "".join(f'<th scope="col">{name}</th>' for name in ("id", "упражнение", "что написать"))
+        rows = "".join(
+            f'<tr><th scope="row"><code>{id_}</code></th><td>{title}</td><td><code>{signature}</code></td></tr>'
+            for id_, title, signature in self._rows()
+        )
+        return f'<table class="nanolm-exercises"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
+
+
+def exercises(lesson: str | None = None) -> Catalogue:
+    """Все упражнения или упражнения одного урока: «7.2», «7.4», «9»."""
+    return Catalogue(exercise for exercise in _ALL.values() if lesson in (None, exercise.lesson))
+
+
+def check(id: str, answer: Any, seed: int | None = None) -> Result:  # noqa: A002 — так зовётся в уроках
+    """Проверить ответ: функцию или, в «7.2/scenarios», словарь.
+
+    `seed` повторяет случайные точки прошлой проверки (`Result.seed`); без него они каждый раз новые.
+    """
+    exercise = _find(id)
+    if exercise is None:
+        return Result(shown(id), "", "error", _unknown(id), "unknown-exercise")
+    seed = random.SystemRandom().randrange(2**32) if seed is None else seed
+    return (judge if exercise.arguments else scenarios).judge(exercise, answer, seed)
+
+
+def hint(id: str, level: int | None = None) -> Hint:  # noqa: A002 — так зовётся в уроках
+    """Следующая подсказка; `level` (с единицы) — именно эта, счёт показанных не сдвигает."""
+    exercise = _find(id)
+    if exercise is None:
+        return Hint(shown(id), 0, 0, _unknown(id))
+    total = len(exercise.hints)
+    if level is None:
+        # После последней подсказки — ещё раз она же, а потом снова с первой.
+        level = _shown_hints.get(exercise.id, 0) + 1
+        _shown_hints[exercise.id] = level if level <= total else 0
+    last = " Это последняя подсказка; дальше — решение в уроке." if level > total else ""
+    level = min(max(level, 1), total)
+    return Hint(exercise.id, level, total, exercise.hints[level - 1] + last)
+
+
+def _find(id_: Any) -> Exercise | None:
+    return _ALL.get(id_.strip()) if isinstance(id_, str) else None
+
+
+def _unknown(id_: Any) -> str:
+    if not isinstance(id_, str):
+        return f"Первым аргументом идёт id упражнения, строка, а получено {shown(id_)}."
+    near = difflib.get_close_matches(id_, _ALL, 1, 0.5)
+    return f"Упражнения «{id_}» нет. " + (f"Возможно, «{near[0]}»?" if near else f"Есть: {', '.join(_ALL)}.")

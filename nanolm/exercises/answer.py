@@ -1,0 +1,149 @@
+"""Ответ учащегося как число: что принять, как сравнить, как показать.
+
+Принимается всё, что ведёт себя как действительное число: int, float, Fraction, Decimal, скаляры numpy
+и нульмерные тензоры. Логическое значение числом не считается: `True == 1` прошло бы как ответ.
+Сравнение идёт в дробях, без потери точности и без переполнения.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from nanolm import units
+from nanolm.exercises.task import Number
+
+#: Дольше этого чужую строку в сообщении не показываем.
+SHOWN = 120
+
+_DECIMAL_COMMA = "В Python дробная часть отделяется точкой: `6,5` — это кортеж из 6 и 5."
+#: Имя типа → (как его назвать, что с этим делать).
+_TYPES = {
+    "str": ("строка", "Уберите кавычки и форматирование: нужно само число, оформит его print."),
+    "bytes": ("строка байтов", "Нужно само число."),
+    "bool": ("логическое значение", "Похоже, в return стоит сравнение вместо вычисления."),
+    "complex": ("комплексное число", "Проверьте степени и корни: число должно быть действительным."),
+    "tuple": ("кортеж", f"Нужно одно число. {_DECIMAL_COMMA}"),
+    "list": ("список", "Нужно одно число, без квадратных скобок."),
+    "set": ("множество", "Нужно одно число, без фигурных скобок."),
+    "dict": ("словарь", "Нужно одно число."),
+    "function": ("функция", "Похоже, при вызове забыты скобки."),
+    "builtin_function_or_method": ("функция", "Похоже, при вызове забыты скобки."),
+    "generator": ("генератор", "Замените yield на return."),
+    "coroutine": ("корутина", "Уберите async: считать здесь нечего ждать."),
+}  # fmt: skip
+
+
+class Problem(NamedTuple):
+    """Почему значение не годится в ответ."""
+
+    id: str
+    text: str
+
+
+def plain(value: Any) -> Any:
+    """Скаляр numpy или нульмерный тензор — в обычное число Python; остальное как есть."""
+    try:
+        return value.item() if getattr(value, "ndim", None) == 0 else value
+    except Exception:  # чужой объект: ndim есть, а числа внутри нет
+        return value
+
+
+def as_number(value: Any) -> Number | None:
+    """Действительное число или None, если это не число. NaN и бесконечность остаются float."""
+    value = plain(value)
+    if isinstance(value, (bool, complex)):
+        return None
+    if isinstance(value, (int, float, Fraction)):
+        return value
+    if isinstance(value, Decimal):
+        return Fraction(value) if value.is_finite() else float("nan")
+    return None
+
+
+def read(value: Any, returns: Sequence[str]) -> tuple[Number, ...] | Problem:
+    """Ответ как кортеж чисел: одно число или столько, сколько частей в `returns`."""
+    if not returns:
+        return _read_one(value, "")
+    what = f"({', '.join(returns)})"
+    if not isinstance(value, (tuple, list)):
+        return Problem("pair-expected", f"Нужны {len(returns)} числа {what}, а получено одно значение: {shown(value)}.")
+    if len(value) != len(returns):
+        return Problem("pair-expected", f"Нужны {len(returns)} числа {what}, а получено {len(value)}.")
+    numbers: list[Number] = []
+    for part, name in zip(value, returns, strict=True):
+        one = _read_one(part, f" на месте «{name}»")
+        if isinstance(one, Problem):
+            return one
+        numbers += one
+    return tuple(numbers)
+
+
+def _read_one(value: Any, place: str) -> tuple[Number] | Problem:
+    number = as_number(value)
+    if number is None:
+        kind, advice = _TYPES.get(type(plain(value)).__name__, (f"объект типа {type(value).__name__}", "Нужно число."))
+        if hasattr(value, "close") and kind == "корутина":
+            value.close()  # иначе Python предупредит о корутине, которую никто не ждал
+        return Problem("wrong-type", f"Вместо числа{place} получено другое: {kind} {shown(value)}. {advice}")
+    if isinstance(number, float) and not math.isfinite(number):
+        return Problem("not-finite", f"Получено{place} {units.number(number)}: проверьте деление и степени.")
+    return (number,)
+
+
+def contains_ellipsis(value: Any) -> bool:
+    """Осталось ли в значении многоточие заготовки: само, внутри набора или в строке."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    parts = value if isinstance(value, (tuple, list, set)) else (value,)
+    return any(part is ... or part is NotImplemented or (isinstance(part, str) and part == "Ellipsis") for part in parts)
+
+
+def close(got: Sequence[Number], expected: Sequence[Number], tolerance: Fraction) -> bool:
+    """Совпадают ли все части с относительной точностью `tolerance` (0 — в точности)."""
+    return len(got) == len(expected) and all(
+        abs(Fraction(a) - Fraction(b)) <= tolerance * abs(Fraction(b)) for a, b in zip(got, expected, strict=True)
+    )
+
+
+def cut(text: str, limit: int = SHOWN) -> str:
+    """Начало длинного текста."""
+    return text if len(text) <= limit else text[:limit] + "…"
+
+
+def shown(value: Any) -> str:
+    """Значение для человека: числа по-русски, остальное — как его пишет Python, не длиннее `SHOWN`."""
+    if isinstance(value, (tuple, list)) and value and all(as_number(part) is not None for part in value):
+        return f"({'; '.join(map(shown, value))})"
+    number = as_number(value)
+    if number is not None:
+        return _shown_number(number)
+    try:
+        return cut(repr(value))
+    except Exception:  # repr чужого объекта может быть любым
+        return f"объект типа {type(value).__name__}"
+
+
+def _shown_number(number: Number) -> str:
+    if isinstance(number, float) and not math.isfinite(number):
+        return units.number(number)
+    exact = Fraction(number)
+    if exact.denominator == 1 and abs(exact) < 10**15:
+        return units.number(int(exact))
+    if abs(exact) >= 10**300:
+        return f"больше 10{chr(0xB3)}{chr(0x2070)}{chr(0x2070)}" if exact > 0 else "отрицательное число такой же длины"
+    value = float(exact)
+    if not 1e-3 <= abs(value) < 1e15:
+        return units.scientific(value, 6)
+    return units.decimal(value, max(0, 6 - math.floor(math.log10(abs(value)))))
+
+
+def pair(got: Any, expected: Any) -> tuple[str, str]:
+    """Полученное и ожидаемое так, чтобы была видна разница."""
+    first, second = shown(got), shown(expected)
+    if first == second and as_number(got) is not None:
+        return repr(plain(got)).replace(".", ","), repr(expected).replace(".", ",")
+    return first, second
