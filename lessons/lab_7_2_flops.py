@@ -23,7 +23,7 @@
 # - назвать, чего эта формула не учитывает.
 # :::
 #
-# - **Время:** 15 минут.
+# - **Время:** 15 минут; с последним разделом — около двадцати.
 # - **Устройство:** любой процессор; видеокарта не нужна.
 # - **Нужно знать:** умножение матриц и степени десяти. Хорошо читать рядом с законами масштабирования.
 # - **Обозначения:** $P$ — число параметров, $N$ — число токенов обучения. В статьях та же формула записана
@@ -156,7 +156,7 @@ prose(
 #
 # Велика ли ошибка? Она зависит только от $k$ — длины скалярного произведения.
 
-# %%
+# %% tags=["hide-input"]
 table(
     ["k", "поштучно, 2k − 1", "по соглашению, 2k", "соглашение больше на"],
     [
@@ -211,15 +211,11 @@ if torch:
         y = x @ weight
     with FlopCounterMode(display=False) as backward:
         y.sum().backward()
-    counted = dict(
-        zip(
-            predicted,
-            (forward.get_total_flops(), backward.get_total_flops()),
-            strict=True,
-        )
-    )
+    totals = (forward.get_total_flops(), backward.get_total_flops())
+    counted = dict(zip(predicted, totals, strict=True))
     assert counted == predicted
 
+# %% tags=["hide-input"]
 table(
     ["проход", "по формуле", "по счётчику"],
     [(name, work, counted.get(name, "—")) for name, work in predicted.items()],
@@ -329,6 +325,8 @@ def training_flops(params, tokens):
 
 
 work = {name: training_flops(*sizes) for name, sizes in SCENARIOS.items()}
+
+# %% tags=["hide-input"]
 table(
     ["обучение", "параметров P", "токенов N", "FLOPs", "токенов на параметр"],
     [
@@ -372,23 +370,34 @@ prose(
 # - T5-large больше BERT-base всего в {glue:text}`w_t5_params` раз, а обучение дороже в
 #   {glue:text}`w_t5_bert`: остальное — токены. **По одному размеру модели цену обучения не узнать.**
 # - Дообучить готовую модель на тридцати тысячах токенов — {glue:text}`w_gemma` FLOPs, та же карта управится
-#   быстрее чем за секунду, за {glue:text}`w_gemma_seconds`. Учить с нуля и дообучать — разные миры: между
+#   за {glue:text}`w_gemma_seconds`. Учить с нуля и дообучать — разные миры: между
 #   этой строкой и PaLM {glue:text}`w_palm_gemma` раз.
 #
-# ## Восемнадцать порядков на одном рисунке
+# ## Все масштабы на одном рисунке
 #
 # Такие разбросы видны только на {term}`логарифмической шкале <логарифмическая шкала>`: равный шаг по ней —
-# равное *отношение*. Прямые на рисунке — обучение на данном числе токенов. Пунктир «20 токенов на параметр»
-# — совет {cite:t}`hoffmann2022`: при заданной работе лучше всего учится модель, у которой токенов примерно
-# в двадцать раз больше, чем параметров. Работа вдоль него растёт как $6 \cdot P \cdot 20P = 120P^2$.
+# равное *отношение*. Пять параллельных прямых на рисунке — обучение на данном числе токенов, от одного до
+# триллиона. Шестая, более крутая, — совет {cite:t}`hoffmann2022`: при заданной работе лучше всего учится
+# модель, у которой токенов примерно в двадцать раз больше, чем параметров. Работа вдоль неё растёт как
+# $6 \cdot P \cdot 20P = 120P^2$. От нижнего левого угла до верхнего правого — {glue:text}`f_decades`
+# порядков.
 
 # %% tags=["hide-input"]
 CHINCHILLA = 20  # токенов на параметр
+
+
+def power_of_ten(power):
+    """Степень десяти по-русски: 10⁹."""
+    return scientific(10**power, 0).removeprefix("1·") if power else "1"
+
+
 KNOWN = {**SCENARIOS, "Chinchilla": (70e9, 1.4e12)}
 axis = [10.0**power for power in range(6, 13)]
 curves = {
-    f"N = {title}": [(params, training_flops(params, tokens)) for params in axis]
-    for title, tokens in {"10³": 1e3, "10⁶": 1e6, "10⁹": 1e9, "10¹²": 1e12}.items()
+    f"N = {power_of_ten(power)}": [
+        (params, training_flops(params, 10**power)) for params in axis
+    ]
+    for power in (0, 3, 6, 9, 12)
 }
 curves["20 токенов\nна параметр"] = [
     (params, training_flops(params, CHINCHILLA * params)) for params in axis
@@ -397,16 +406,16 @@ known_work = {
     name: (params, training_flops(params, tokens))
     for name, (params, tokens) in KNOWN.items()
 }
-lowest, highest = curves["N = 10³"][0][1], curves["20 токенов\nна параметр"][-1][1]
+lowest, highest = curves["N = 1"][0][1], curves["20 токенов\nна параметр"][-1][1]
 lines(
     curves,
     name="flops-decades",
-    title="Работа обучения от страницы текста до PaLM",
+    title="Работа обучения: от одного токена до PaLM и дальше",
     x="параметров P",
     y="FLOPs за всё обучение",
     log="xy",
     points=known_work,
-    alt="На двойной логарифмической шкале четыре параллельные прямые для 10³, 10⁶, 10⁹ и 10¹² токенов и вдвое "
+    alt="На двойной логарифмической шкале пять параллельных прямых для 1, 10³, 10⁶, 10⁹ и 10¹² токенов и вдвое "
     "более крутая прямая «20 токенов на параметр». Отмечены "
     + ", ".join(
         f"{name}: {scientific(flops, 1)}" for name, (_, flops) in known_work.items()
@@ -417,8 +426,11 @@ lines(
 )
 
 # %%
-assert highest / lowest > 1e16
+assert highest / lowest > 10**18
 assert known_work["Chinchilla"][1] == training_flops(70e9, CHINCHILLA * 70e9)
+
+# %% tags=["remove-cell"]
+prose(f_decades=str(len(str(round(highest / lowest))) - 1))
 
 # %% [markdown]
 # ## Упражнение 3. Два ползунка
@@ -437,7 +449,9 @@ assert known_work["Chinchilla"][1] == training_flops(70e9, CHINCHILLA * 70e9)
 def show_flops(log_params=9, log_tokens=14):
     """Работа обучения для двух показателей степени."""
     params, tokens = 10**log_params, 10**log_tokens
-    print(f"{scientific(params, 0)} параметров, {scientific(tokens, 0)} токенов")
+    print(
+        f"{power_of_ten(log_params)} параметров, {power_of_ten(log_tokens)} токенов"
+    )
     print(f"→ {scientific(training_flops(params, tokens), 0)} FLOPs")
 
 
@@ -455,14 +469,14 @@ else:
     )
 
 # %% [markdown]
-# Все положения ползунков сразу — в таблице. Найдите в ней начальное и сделайте по шагу вниз и влево.
+# Все положения ползунков сразу — в таблице. Найдите в ней начальное и сделайте по шагу вверх и влево.
 
 # %% tags=["hide-input"]
 table(
-    ["параметров", *(f"N = {scientific(10**t, 0)}" for t in range(9, 15))],
+    ["параметров", *(f"{power_of_ten(t)} токенов" for t in range(9, 15))],
     [
         (
-            scientific(10**p, 0),
+            power_of_ten(p),
             *(scientific(training_flops(10**p, 10**t), 0) for t in range(9, 15)),
         )
         for p in range(6, 13)
@@ -556,39 +570,49 @@ PRICES = {
     "rtx-4090": 0.4,
     "a100-80": 1.5,
     "h100-sxm": 2.5,
-}  # долларов за час, пример
+}
 MFU = 0.45
 project = training_flops(1e9, CHINCHILLA * 1e9)
 
 
-def plan(key, price):
-    """Строка сметы для одной карты: тип чисел, паспортная скорость, сутки, энергия, деньги."""
-    card = gpu(key)
-    hours = project / (MFU * card.rate(card.best_16bit)) / 3600
+def hours(card):
+    """Часы на одной карте: работа / достигнутая скорость."""
+    return project / (MFU * card.rate(card.best_16bit)) / 3600
+
+
+def energy(card):
+    """Киловатт-часы: паспортная мощность карты на время."""
+    return card.watts / 1000 * hours(card)
+
+
+# %% tags=["hide-input"]
+def plan(card, price):
+    """Строка сметы для одной карты."""
     return (
-        card.title,
+        card.title.removeprefix("NVIDIA ").removeprefix("GeForce "),
         card.best_16bit,
         prefixed(card.rate(card.best_16bit), "FLOP/s"),
-        decimal(hours / 24, 1),
-        number(hours * card.watts / 1000, 0),
-        number(hours * price, 0),
+        decimal(hours(card) / 24, 1),
+        number(energy(card), 0),
+        decimal(price, 1),
+        number(hours(card) * price, 0),
     )
 
 
 table(
-    ["карта", "тип чисел", "пик", "суток на одной", "кВт·ч", "долларов"],
-    [plan(key, price) for key, price in PRICES.items()],
-    f"1 млрд параметров, 20 млрд токенов, MFU {percent(MFU, 0)}",
+    ["карта", "числа", "пик", "суток", "кВт·ч", "долларов за час", "долларов"],
+    [plan(gpu(key), price) for key, price in PRICES.items()],
+    f"1 млрд параметров, 20 млрд токенов, одна карта, MFU {percent(MFU, 0)}",
 )
 
 # %% tags=["remove-cell"]
-plans = {key: plan(key, price) for key, price in PRICES.items()}
+turing, hopper = gpu("t4"), gpu("h100-sxm")
 prose(
     p_work=scientific(project, 1),
-    p_t4_kwh=plans["t4"][4],
-    p_h100_kwh=plans["h100-sxm"][4],
-    p_watts=decimal(gpu("h100-sxm").watts / gpu("t4").watts, 0),
-    p_speed=decimal(gpu("h100-sxm").rate("bf16") / gpu("t4").rate("fp16"), 0),
+    p_t4_kwh=number(energy(turing), 0),
+    p_h100_kwh=number(energy(hopper), 0),
+    p_watts=decimal(hopper.watts / turing.watts, 0),
+    p_speed=decimal(hopper.rate("bf16") / turing.rate("fp16"), 0),
 )
 
 # %% [markdown]
@@ -614,12 +638,12 @@ prose(
 #
 # Сравним прикидку с точным счётом `nanolm`.
 
-# %%
+# %% tags=["hide-input"]
 MODELS = {
-    "GPT-2 small": ("gpt2", 1024),
-    "Llama-3.2-1B": ("llama-3.2-1b", 2048),
-    "Llama-3-8B": ("llama-3-8b", 8192),
-    "Llama-3-70B": ("llama-3-70b", 8192),
+    "GPT-2 small, 1024 токена": ("gpt2", 1024),
+    "Llama-3-8B, 1024 токена": ("llama-3-8b", 1024),
+    "Llama-3-8B, 8192 токена": ("llama-3-8b", 8192),
+    "Llama-3-70B, 8192 токена": ("llama-3-70b", 8192),
 }
 
 
@@ -649,10 +673,7 @@ table(
         "всего",
         "6P ошибается на",
     ],
-    [
-        (f"{name}, {MODELS[name][1]} токенов", *row)
-        for name, row in comparison.items()
-    ],
+    [(name, *row) for name, row in comparison.items()],
     "GFLOPs на токен обучения; внимание по полному квадрату",
 )
 
@@ -662,32 +683,40 @@ llama_params = parameter_breakdown(llama)
 llama_flops = flops_per_token(llama, 8192)
 assert llama_params.total == 8_030_261_248
 assert llama_flops["lm_head"] == 6 * llama.V * llama.D  # голова — произведение D × V
-assert (
-    llama_flops["attention"] + llama_flops["ffn"]
-    == 6 * llama_params.non_embedding - 6 * llama_params["norms"]
-)
+matrices = llama_params.non_embedding - llama_params["norms"]
+assert llama_flops["attention"] + llama_flops["ffn"] == 6 * matrices
 
 # %% tags=["remove-cell"]
 causal = flops_per_token(llama, 8192, attention="causal").total
+rule = 6 * llama_params.total
+
+
+def gap(exact):
+    """На какую долю правило расходится с точным счётом, без знака."""
+    return percent(abs(rule / exact - 1), 0)
+
+
 prose(
-    e_gpt2=comparison["GPT-2 small"][-1],
-    e_8b=comparison["Llama-3-8B"][-1],
-    e_70b=comparison["Llama-3-70B"][-1],
-    e_8b_causal=percent(6 * llama_params.total / causal - 1, 0),
+    e_gpt2=comparison["GPT-2 small, 1024 токена"][-1].lstrip("−"),
+    e_8b=gap(llama_flops.total),
+    e_8b_short=gap(flops_per_token(llama, 1024).total),
+    e_8b_causal=gap(causal),
+    e_70b=comparison["Llama-3-70B, 8192 токена"][-1].lstrip("−"),
     e_8b_embedding=decimal(6 * llama_params["embedding"] / 1e9),
     e_8b_scores=decimal(llama_flops["scores"] / 1e9),
 )
 
 # %% [markdown]
-# - Правило занижает всегда, и виновато внимание. У Llama-3-8B при 8192 токенах не хватает
-#   {glue:text}`e_8b`: $6P$ приписало {glue:text}`e_8b_embedding` GFLOPs эмбеддингу, где умножений нет, и не
-#   заметило {glue:text}`e_8b_scores` GFLOPs оценок внимания. Ошибки разного знака, и отчасти они гасят друг
-#   друга.
-# - Соглашение меняет ответ. Если считать только пары, которые оставляет причинная маска, расхождение
-#   сжимается до {glue:text}`e_8b_causal`.
-# - Чем больше модель при том же контексте, тем правило точнее: у Llama-3-70B — {glue:text}`e_70b`.
-# - У GPT-2 голова связана с эмбеддингом: одна матрица и хранится, и умножается, так что в $6P$ она учтена
-#   верно. Почти все {glue:text}`e_gpt2` — внимание.
+# - **Две ошибки разного знака.** У Llama-3-8B $6P$ приписывает {glue:text}`e_8b_embedding` GFLOPs
+#   эмбеддингу, где умножений нет, и не видит оценок внимания. При 1024 токенах побеждает первая, и правило
+#   *завышает* на {glue:text}`e_8b_short`. При 8192 оценки стоят уже {glue:text}`e_8b_scores` GFLOPs, и оно
+#   *занижает* на {glue:text}`e_8b`.
+# - **Соглашение меняет ответ.** Если считать только пары, которые оставляет причинная маска, при 8192
+#   токенах вместо {glue:text}`e_8b` выходит {glue:text}`e_8b_causal`.
+# - **Размер.** При том же контексте у Llama-3-70B расхождение меньше, {glue:text}`e_70b`: матрицы растут
+#   быстрее, чем внимание.
+# - **Связанная голова.** У GPT-2 одна матрица и хранится, и умножается, так что в $6P$ она учтена верно.
+#   Почти все {glue:text}`e_gpt2` — внимание.
 #
 # Для сметы этого хватает: неопределённость MFU больше. Когда нужна точность, берут счёт по строкам; его
 # вывод — в [уроке девятой недели](week_09_buhgalteriya.py).

@@ -23,7 +23,7 @@
 # - назвать, чем упрощённый калькулятор отличается от настоящей памяти, и проверить прогноз измерением.
 # :::
 #
-# - **Время:** 15 минут.
+# - **Время:** 15 минут на упражнения и калькулятор; с замечаниями и измерением — около получаса.
 # - **Устройство:** любой процессор; видеокарта не нужна.
 # - **Нужно знать:** зачем обучению градиенты и что Adam хранит моменты. Хорошо читать рядом с темой
 #   смешанной точности: память считается в байтах на параметр.
@@ -31,13 +31,13 @@
 #   `num_layers`, `embedding_dim`. На других страницах курса это $P$, $B$, $S$, $L$ и $D$, см.
 #   [обозначения](../docs/notation.md). Байты на значение — $b$.
 #
-# **Задания:** написать пять функций, собрать из них калькулятор, вынести приговор картам и проверить прогноз
+# **Задания:** написать пять функций, собрать из них калькулятор, вынести вердикт картам и проверить прогноз
 # на настоящей маленькой модели.
 
 # %% [markdown]
 # ## Сначала угадайте
 #
-# 1. Модель в 4 млрд параметров учат в fp32 с Adam. Что займёт больше всего памяти: {term}`параметры`,
+# 1. Модель в 4 млрд параметров учат в fp32 с Adam. Что займёт больше всего памяти: {term}`параметры`,
 #    {term}`градиенты`, {term}`состояние оптимизатора` или {term}`активации`?
 # 2. Поместится ли *вывод* этой модели на карту с 16 ГБ в fp32? А в {term}`bfloat16`? А обучение?
 # 3. Наша формула активаций будет очень простой. Во сколько раз она ошибётся: на треть, втрое, в тридцать
@@ -324,6 +324,7 @@ inference = {
 training = {4: sum(fp32.values()), 2: sum(bf16.values())}
 
 
+# %% tags=["hide-input"]
 def digits(value):
     """Два знака после запятой; у совсем малых чисел — шесть."""
     return decimal(value, 2 if value > 0.01 else 6)
@@ -395,11 +396,9 @@ stacked_bars(
 
 # %% tags=["remove-cell"]
 prose(
-    c_param=gib(PARAM_COUNT * 4),
     c_optimizer=decimal(fp32["состояние Adam"]) + "\u00a0ГиБ",
     c_training=decimal(training[4]) + "\u00a0ГиБ",
-    c_training16=decimal(training[2]) + "\u00a0ГиБ",
-    c_inference=decimal(inference[4]) + "\u00a0ГиБ",
+    c_ratio=decimal(training[4] / inference[4], 1),
     c_inference16=decimal(inference[2]) + "\u00a0ГиБ",
     c_share=percent(fp32["состояние Adam"] / training[4], 0),
     c_states=gb(16 * PARAM_COUNT, 0),
@@ -413,10 +412,10 @@ prose(
 #   всей памяти. Вдвое больше самих параметров.
 # - Обучение в fp32 просит $4 + 4 + 8 = 16$ байт на параметр: вес, градиент, два момента. Для 4 млрд
 #   параметров это {glue:text}`c_states`, или {glue:text}`c_states_gib`, ещё до первой активации.
-# - Вывод втрое с лишним легче обучения: нет ни градиентов, ни моментов.
+# - Вывод легче обучения в {glue:text}`c_ratio` раза: нет ни градиентов, ни моментов.
 # - Вход не виден вовсе. Тексты — самое дешёвое, что есть в обучении.
 #
-# ## Приговор картам
+# ## Поместится ли
 #
 # Сравнивать надо не с числом на коробке, а с памятью, которую карта отдаёт программе: часть занимают коды
 # коррекции ошибок и драйвер.
@@ -426,38 +425,37 @@ CARDS = ["t4", "rtx-4080", "rtx-4090", "v100-32", "rtx-5090", "a100-40", "a100-8
 
 
 def verdict(card, need):
-    """Хватает ли доступной памяти и сколько остаётся или недостаёт, ГиБ."""
+    """Хватает ли доступной памяти; в скобках — сколько остаётся или недостаёт, ГиБ."""
     left = card.usable_bytes / GIB - need
-    return (
-        f"да, остаётся {decimal(left)}"
-        if left >= 0
-        else f"нет, не хватает {decimal(-left)}"
+    return f"да (+{decimal(left)})" if left >= 0 else f"нет (−{decimal(-left)})"
+
+
+# %% tags=["hide-input"]
+def short_title(card):
+    """Название карты без имени производителя."""
+    return card.title.removeprefix("NVIDIA ").removeprefix("GeForce ")
+
+
+def card_row(card):
+    """Карта, доступная память и четыре вердикта."""
+    available = ("≈ " if card.usable_is_assumed else "") + decimal(
+        card.usable_bytes / GIB
     )
+    needs = (inference[4], inference[2], training[4], training[2])
+    return (short_title(card), available, *(verdict(card, need) for need in needs))
 
 
-cards = [gpu(key) for key in CARDS]
 table(
     [
         "карта",
-        "доступно, ГиБ",
+        "доступно",
         "вывод, fp32",
         "вывод, bf16",
         "обучение, fp32",
         "обучение, bf16",
     ],
-    [
-        (
-            card.title,
-            ("≈ " if card.usable_is_assumed else "")
-            + decimal(card.usable_bytes / GIB),
-            *(
-                verdict(card, need)
-                for need in (inference[4], inference[2], training[4], training[2])
-            ),
-        )
-        for card in cards
-    ],
-    "Поместится ли; знак ≈ — доступная память оценена, источника нет",
+    [card_row(gpu(key)) for key in CARDS],
+    "Поместится ли, ГиБ. Знак ≈ — доступная память оценена, источника нет",
 )
 
 # %%
@@ -470,7 +468,6 @@ assert "bf16" not in t4.flops_per_s  # Turing считает на тензорн
 prose(
     v_t4=gib(t4.usable_bytes),
     v_left=gib(blackwell.usable_bytes - training[2] * GIB),
-    v_a100=gib(gpu("a100-80").usable_bytes),
     v_fp16=number(t4.rate("fp16") / t4.rate("fp32"), 0),
 )
 
@@ -478,7 +475,7 @@ prose(
 # - **16 ГБ, T4.** В fp32 не встают ни вывод, ни обучение. В bf16 вывод встаёт: {glue:text}`c_inference16`
 #   из {glue:text}`v_t4`. Обучение — нет.
 # - **32 ГБ.** Обучение в bf16 входит впритык: на RTX 5090 остаётся {glue:text}`v_left`. Буферам, логитам и
-#   контексту CUDA места нет, и ниже видно, что это приговор: упрощённый счёт их не знает.
+#   контексту CUDA места не осталось, а упрощённый счёт о них не знает.
 # - **80 ГБ.** Обучение в fp32 входит — по этому счёту.
 #
 # :::{admonition} T4 и bfloat16
@@ -486,7 +483,7 @@ prose(
 #
 # По *памяти* bf16 на T4 помещается. Но тензорных ядер для bf16 у неё нет: это поколение Turing. Ради
 # *скорости* на T4 берут fp16, с ним тензорные ядра в {glue:text}`v_fp16` раз быстрее обычного fp32. Байт
-# столько же, и приговор по памяти не меняется.
+# столько же, и вердикт по памяти не меняется.
 # :::
 #
 # ## Честные замечания
@@ -516,6 +513,8 @@ exact = {
     name: training_memory(spec, B=BATCH_SIZE, S=MAX_LENGTH, recipe="fp32")
     for name, spec in models.items()
 }
+
+# %% tags=["hide-input"]
 table(
     [
         "модель",
@@ -639,6 +638,7 @@ RECIPES = {"fp32": "чистая fp32", "mixed": "смешанная", "bf16": "
 STATES = ["weights", "master_weights", "gradients", "optimizer"]
 
 
+# %% tags=["hide-input"]
 def recipe_row(recipe, title):
     """Байт на параметр по статьям, сумма и сколько это для 4 млрд параметров."""
     account = training_memory(gemma, recipe=recipe)
@@ -666,7 +666,7 @@ table(
 )
 
 # %% [markdown]
-# Смешанная точность оставляет те же 16 байт. Она экономит время и активации, но не состояния.
+# Смешанная точность оставляет те же 16 байт. Она экономит время и активации, но не состояния.
 #
 # ### 5. ГБ — не ГиБ
 
@@ -745,7 +745,7 @@ stacked_bars(
     "активаций и логитов почти не видит.",
 )
 
-# %%
+# %% tags=["hide-input"]
 table(
     ["слагаемое, ГиБ", *RECIPES.values()],
     [
@@ -761,8 +761,6 @@ table(
 # %% tags=["remove-cell"]
 prose(
     r_fp32=gib(whole["чистая fp32"].total, 0),
-    r_mixed=gib(whole["смешанная"].total, 0),
-    r_bf16=gib(whole["чистая bf16"].total, 0),
     r_more=decimal(whole["чистая fp32"].total / GIB / training[4], 1),
 )
 
@@ -790,19 +788,18 @@ print(
 )
 
 
-def measure(spec, B, S):
-    """Шаг обучения в fp32; сколько байт заняло каждое слагаемое."""
-    import torch
-    from nanolm.model import NanoLM
+def kind(tensor, V):
+    """К какому слагаемому относится сохранённый тензор."""
+    if not tensor.is_floating_point():
+        return "вход"  # номера токенов и ответов — целые
+    return "логиты" if tensor.ndim == 0 or tensor.shape[-1] == V else "активации"
 
-    torch.manual_seed(0)
-    model = NanoLM(spec)
-    batch = torch.randint(0, spec.V, (B, S + 1))
-    tokens, targets = batch[:, :-1].clone(), batch[:, 1:].clone()
-    optimizer = torch.optim.AdamW(model.parameters())
+
+def forward(model, tokens, targets):
+    """Прямой проход: потеря и всё, что он оставил обратному, кроме весов."""
     constant = {
-        tensor.untyped_storage().data_ptr()
-        for tensor in (*model.parameters(), *model.buffers())
+        t.untyped_storage().data_ptr()
+        for t in (*model.parameters(), *model.buffers())
     }
     kept = {}  # адрес → тензор: сохранённый дважды занимает место один раз
 
@@ -812,42 +809,55 @@ def measure(spec, B, S):
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         loss = model.loss(tokens, targets)
-    saved = sum(
-        tensor.untyped_storage().nbytes()
-        for address, tensor in kept.items()
-        if address not in constant
-    )
+    return loss, [
+        tensor for address, tensor in kept.items() if address not in constant
+    ]
+
+
+def measure(spec, B, S):
+    """Один шаг обучения в fp32: сколько байт заняло каждое слагаемое."""
+    torch.manual_seed(0)
+    model = NanoLM(spec)
+    optimizer = torch.optim.AdamW(model.parameters())
+    batch = torch.randint(0, spec.V, (B, S + 1))
+    loss, saved = forward(model, batch[:, :-1].clone(), batch[:, 1:].clone())
+    sizes = {
+        "параметры": sum(p.nbytes for p in model.parameters()),
+        **dict.fromkeys(("вход", "активации", "логиты"), 0),
+    }
+    for tensor in saved:
+        sizes[kind(tensor, spec.V)] += tensor.untyped_storage().nbytes()
     loss.backward()
     optimizer.step()
-    moments = [
-        moment
-        for state in optimizer.state.values()
-        for moment in state.values()
-        if moment.ndim
-    ]  # счётчик шагов — скаляр, в счёт не идёт
-    return {
-        "параметры": sum(p.nbytes for p in model.parameters()),
-        "градиенты": sum(p.grad.nbytes for p in model.parameters()),
-        "моменты Adam": sum(moment.nbytes for moment in moments),
-        "вход, активации, логарифмы вероятностей": saved,
-    }
+    states = [value for state in optimizer.state.values() for value in state.values()]
+    sizes["градиенты"] = sum(p.grad.nbytes for p in model.parameters())
+    sizes["моменты Adam"] = sum(
+        value.nbytes for value in states if value.ndim
+    )  # без счётчика шагов
+    return sizes
 
 
 try:
-    measured = measure(small, B, S)
+    import torch
+    from nanolm.model import NanoLM
 except ImportError:
     measured = {}
     print("PyTorch не установлен: измерение пропущено, ниже только прогноз")
+else:
+    measured = measure(small, B, S)
 
 # %%
-predicted = {
-    "параметры": forecast["weights"],
-    "градиенты": forecast["gradients"],
-    "моменты Adam": forecast["optimizer"],
-    "вход, активации, логарифмы вероятностей": forecast["input"]
-    + forecast["activations"]
-    + forecast["logits"],
+NAMES = {
+    "параметры": "weights",
+    "вход": "input",
+    "активации": "activations",
+    "логиты": "logits",
+    "градиенты": "gradients",
+    "моменты Adam": "optimizer",
 }
+predicted = {name: forecast[component] for name, component in NAMES.items()}
+
+# %% tags=["hide-input"]
 table(
     ["слагаемое", "прогноз, байт", "измерено, байт", "разница"],
     [
@@ -868,13 +878,16 @@ assert measured in ({}, predicted)
 # %% tags=["remove-cell"]
 by_formula = formulas.calculate_activation_memory(B, S, small.L, small.D, 4) * GIB
 prose(
+    p_result="сошлись до байта"
+    if measured
+    else "сверить не удалось: PyTorch не установлен",
     p_activations=number(forecast["activations"]),
     p_formula=number(by_formula, 0),
     p_ratio=number(forecast["activations"] / by_formula, 0),
 )
 
 # %% [markdown]
-# Прогноз и измерение совпадают до байта. Упрощённая формула дала бы для активаций {glue:text}`p_formula`
+# Прогноз и измерение {glue:text}`p_result`. Упрощённая формула дала бы для активаций {glue:text}`p_formula`
 # байт вместо {glue:text}`p_activations` — в {glue:text}`p_ratio` раз меньше.
 #
 # ## Что поможет поместиться
@@ -894,9 +907,11 @@ LADDER = ["t4", "rtx-4090", "rtx-5090", "a100-40", "a100-80", "h200"]
 
 
 def smallest_card(need):
-    """Первая карта лестницы, чьей доступной памяти хватает."""
-    fitting = (card.title for card in map(gpu, LADDER) if card.usable_bytes >= need)
-    return next(fitting, "ни одна из лестницы")
+    """Первая карта лестницы, чьей доступной памяти хватает, и сколько на ней остаётся."""
+    for card in map(gpu, LADDER):
+        if card.usable_bytes >= need:
+            return short_title(card), gib(card.usable_bytes - need, 1)
+    return "ни одна из этих", "—"
 
 
 def ladder():
@@ -906,19 +921,26 @@ def ladder():
         options |= change
         account = training_memory(gemma, S=MAX_LENGTH, **options)
         states = sum(account[part] for part in STATES)
-        yield (
-            title,
-            account.total,
-            states,
-            account["activations"],
-            smallest_card(account.total),
-        )
+        sizes = (account.total, states, account["activations"])
+        yield title, *sizes, *smallest_card(account.total)
 
 
 steps = list(ladder())
+
+# %% tags=["hide-input"]
 table(
-    ["мера", "всего, ГиБ", "состояния, ГиБ", "активации, ГиБ", "наименьшая карта"],
-    [(title, *(size / GIB for size in sizes), card) for title, *sizes, card in steps],
+    [
+        "мера",
+        "всего, ГиБ",
+        "состояния, ГиБ",
+        "активации, ГиБ",
+        "наименьшая карта",
+        "остаётся",
+    ],
+    [
+        (title, *(size / GIB for size in sizes), card, left)
+        for title, *sizes, card, left in steps
+    ],
     "Обучение всех весов Gemma 3 4B, контекст 1024",
 )
 
@@ -950,13 +972,13 @@ prose(
 # с её {glue:text}`h_t4` не дошли даже со всеми мерами: веса, градиенты и сжатые моменты занимают больше.
 # Дальше остаётся делить модель между картами или не обучать её целиком.
 #
-# Строки с состояниями точны; пик настоящего шага на карте добавит к ним контекст CUDA и запас
-# распределителя, несколько сотен МиБ.
+# Последний столбец стоит принимать всерьёз: на настоящей карте к шагу добавятся контекст CUDA и запас
+# распределителя, несколько сотен МиБ. Где остаётся меньше, помещается только на бумаге.
 #
 # :::{admonition} Запомните
 # :class: tip
 #
-# **16 байт на параметр**: 4 — вес, 4 — градиент, 8 — моменты Adam. Четыре миллиарда параметров —
+# **16 байт на параметр**: 4 — вес, 4 — градиент, 8 — моменты Adam. Четыре миллиарда параметров —
 # {glue:text}`c_states_gib` до первой активации. Смешанная точность этого числа не меняет, а активации —
 # отдельный счёт, и часто больший.
 # :::
@@ -973,9 +995,9 @@ table(
         ),
         (
             "вывод на карте с 16 ГБ",
-            f"fp32 — {verdict(t4, inference[4])} ГиБ; bf16 — {verdict(t4, inference[2])} ГиБ",
+            f"fp32 — {verdict(t4, inference[4])}, bf16 — {verdict(t4, inference[2])}",
         ),
-        ("обучение там же", f"даже в bf16 — {verdict(t4, training[2])} ГиБ"),
+        ("обучение там же", f"даже в bf16 — {verdict(t4, training[2])}"),
         ("ошибка формулы активаций", f"в {number(ratio, 0)} раз у Gemma 3 4B"),
     ],
 )

@@ -214,19 +214,20 @@ stacked_bars(
 )
 
 # %%
-classic = Spec(
-    V=V, D=D, L=L, N=N
-)  # K = N, F ≈ 8D/3: та модель, о которой говорит правило
-grouped = classic.replace(K=K)  # GQA: 8 голов ключа и значения вместо 32
-walk = {"классический блок": classic, "+ GQA, K = 8": grouped, "+ F = 14336": llama}
+# Без K и F получится та модель, о которой говорит правило: K = N, F ≈ 8D/3.
+classic = Spec(V=V, D=D, L=L, N=N)
+walk = {
+    "классический блок": classic,
+    "+ GQA, K = 8": classic.replace(K=K),
+    "+ F = 14336": llama,
+}
+rows = []
+for name, spec in walk.items():
+    account = parameter_breakdown(spec)
+    rows.append((name, account["attention"], account["ffn"], account.total))
 table(
     ["модель", "внимание", "полносвязные блоки", "всего"],
-    [
-        (name, account["attention"], account["ffn"], account.total)
-        for name, account in (
-            (name, parameter_breakdown(spec)) for name, spec in walk.items()
-        )
-    ],
+    rows,
     "От правила к модели — два шага",
 )
 
@@ -516,9 +517,8 @@ prose(
 # ### Чего в 6N нет
 
 # %%
-flops = flops_per_token(
-    llama
-)  # обучение, контекст 8192, внимание по полному квадрату
+# Обучение, контекст 8192, внимание по полному квадрату.
+flops = flops_per_token(llama)
 flops
 
 # %% tags=["remove-cell"]
@@ -698,13 +698,8 @@ table(
 
 # %%
 by_hand = 6 * 7e9 * tokens / (64 * 4.5e14) / 86_400
-print(
-    "прикидка:",
-    decimal(by_hand, 1),
-    "суток; счёт:",
-    decimal(plans[64].days, 1),
-    "суток",
-)
+print("прикидка, суток:", decimal(by_hand, 1))
+print("счёт, суток:    ", decimal(plans[64].days, 1))
 assert abs(by_hand / plans[64].days - 1) < 0.15
 
 # %% tags=["remove-cell"]
@@ -828,13 +823,8 @@ rows = []
 for recipe, title in recipes.items():
     account = training_memory(llama, recipe=recipe)
     per_parameter = [account[part] / exact.total for part in STATES]
-    rows.append(
-        (
-            title,
-            *(f"{value:.0f}" for value in per_parameter),
-            f"{sum(per_parameter):.0f}",
-        )
-    )
+    columns = [*per_parameter, sum(per_parameter)]
+    rows.append((title, *(number(value, 0) for value in columns)))
 table(
     ["рецепт", "вес", "мастер-вес", "градиент", "моменты", "всего"],
     rows,
@@ -1051,27 +1041,21 @@ prose(
 
 # %%
 cache = kv_cache_bytes(llama)
-print("на токен:", number(cache.total // S), "байт")
-print(
-    "на 8192 токена:",
-    gib(cache.total),
-    " а без GQA:",
-    gib(kv_cache_bytes(llama.replace(K=N)).total),
-)
+without_gqa = kv_cache_bytes(llama.replace(K=N))
+print("на токен:      ", number(cache.total // S), "байт")
+print("на 8192 токена:", gib(cache.total))
+print("без GQA:       ", gib(without_gqa.total))
 print(cache.explain())
 assert cache.total == GIB
 
 # %%
+rows = []
+for context in (2048, 4096, 8192, 32_768):
+    one_sequence = kv_cache_bytes(llama, S=context).total / GIB
+    rows.append((number(context), one_sequence, crossover_batch(llama, context)))
 table(
     ["контекст", "кеш одной последовательности, ГиБ", "кеш равен весам при пакете"],
-    [
-        (
-            number(context),
-            kv_cache_bytes(llama, S=context).total / GIB,
-            crossover_batch(llama, context),
-        )
-        for context in (2048, 4096, 8192, 32_768)
-    ],
+    rows,
     "Сколько последовательностей весят столько же, сколько вся модель",
 )
 
@@ -1191,13 +1175,14 @@ lines(
 )
 
 # %%
-assert (
-    critical_batch(llama, 8192, h100) is None
-)  # с таким контекстом вычисления не догонят чтение никогда
+print("С какого пакета шаг упирается в вычисления:")
+for context in (128, 256, 512, 1024, 8192):
+    print(
+        f"  контекст {context}:",
+        critical_batch(llama, context, h100) or "ни с какого",
+    )
 short_context = critical_batch(llama, 128, h100)
-print(
-    "пакет, с которого шаг при контексте 128 упирается в вычисления:", short_context
-)
+assert critical_batch(llama, 8192, h100) is None
 
 # %% tags=["remove-cell"]
 prose(
@@ -1219,8 +1204,8 @@ prose(
 #
 # Можно ли сделать пакет таким, чтобы карта упёрлась в вычисления? На байт чтения H100 успевает около
 # {glue:text}`d_intensity` операций. При контексте 128 хватает пакета в {glue:text}`d_short`
-# последовательностей. При 8192 — никакого: с каждым диалогом приходит его кеш, и читать его дольше, чем
-# считать.
+# последовательностей. При 8192 не хватит никакого (функция возвращает `None`): с каждым диалогом приходит
+# его кеш, и читать его дольше, чем считать.
 #
 # ### Ошибки шага
 
@@ -1476,18 +1461,14 @@ prose(
 # поделите на пик.
 
 # %%
-tokens_per_s = (
-    10_000  # пример измерения: столько токенов в секунду обработала одна H100
-)
+# Пример: допустим, одна H100 обрабатывает столько токенов в секунду.
+tokens_per_s = 10_000
 flops_token = flops_per_token(llama2).total
 mfu = tokens_per_s * flops_token / h100.rate("bf16")
-recomputed = mfu * 4 / 3  # полный чекпоинтинг: прямой проход сделан дважды
-print(
-    "MFU:",
-    percent(mfu),
-    " занято операциями вместе с пересчётом:",
-    percent(recomputed),
-)
+# С полным чекпоинтингом прямой проход делают дважды: 4 единицы работы вместо 3.
+recomputed = mfu * 4 / 3
+print("полезно:      ", percent(mfu))
+print("с пересчётом: ", percent(recomputed))
 
 # %% tags=["hide-input"]
 table(
@@ -1533,29 +1514,23 @@ prose(
 layers, attention, expert, E, k = 24, 20e6, 60e6, 8, 2
 total = layers * (attention + E * expert)
 active = layers * (attention + k * expert)
-print(
-    "всего",
-    short(total),
-    " активных",
-    short(active),
-    " отношение",
-    decimal(total / active, 2),
-)
-moe = Spec(
-    V=32_000,
-    D=2000,
-    L=layers,
-    N=40,
-    K=10,
-    H=100,
-    F=10_000,
-    experts=E,
-    experts_per_token=k,
-)
+print("всего:    ", short(total))
+print("активных: ", short(active))
+print("отношение:", decimal(total / active, 2))
+
+# Та же модель, записанная геометрией: 2DNH + 2DKH = 20 млн, 3DF = 60 млн.
+geometry = {
+    "V": 32_000,
+    "D": 2000,
+    "L": layers,
+    "N": 40,
+    "K": 10,
+    "H": 100,
+    "F": 10_000,
+}
+moe = Spec(**geometry, experts=E, experts_per_token=k)
 account = parameter_breakdown(moe)
-assert (
-    account["attention"] + account["ffn"] == total
-)  # та же модель, записанная как Spec
+assert account["attention"] + account["ffn"] == total
 
 # %% tags=["hide-input"]
 mixtral = preset("mixtral-8x7b")
@@ -1760,7 +1735,7 @@ table(
 # - Оценку времени и цены обучения за пять минут, с названным MFU.
 # - Размер кеша и пакет, при котором он равен весам.
 # - Полное и активное число параметров смеси — и что считают по каждому.
-# - Калькулятор, который сходится со счётом до единицы.
+# - Калькулятор, который сходится со счётом до единицы, и его прогноз памяти, проверенный измерением.
 # - Ответ на вопрос собеседования с числами.
 #
 # ## Словарь

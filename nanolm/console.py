@@ -17,6 +17,8 @@ _SIGNS = {
     "\u00a0": " ", "\u202f": " ", "∞": "inf", "⌈": "ceil(", "⌉": ")", "→": "->", "≤": "<=", "≥": ">=", "№": "N",
 }  # fmt: skip
 
+_SUPERSCRIPT = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-", strict=True))
+
 _CYRILLIC = {
     **dict(zip("абвгдезийклмнопрстуфыэ", "abvgdeziyklmnoprstufye", strict=True)),
     "ё": "e", "ж": "zh", "х": "kh", "ц": "ts", "ч": "ch", "ш": "sh", "щ": "shch", "ъ": "", "ь": "", "ю": "yu",
@@ -24,20 +26,24 @@ _CYRILLIC = {
 }  # fmt: skip
 
 
-def _substitute(char: str) -> str:
+def _substitute(char: str, before: str) -> str:
+    """Замена символа; `before` — символ перед ним."""
     if char in _SIGNS:
         return _SIGNS[char]
+    if char in _SUPERSCRIPT:  # «10²⁰» — это «10^20», а не «1020»
+        return ("" if before in _SUPERSCRIPT else "^") + _SUPERSCRIPT[char]
     if char.lower() in _CYRILLIC:
         latin = _CYRILLIC[char.lower()]
         return latin.capitalize() if char.isupper() else latin
-    # Верхние индексы и подобное: совместимая форма Unicode, «⁹» → «9».
+    # Остальное — совместимой формой Unicode: «½» → «1/2».
     return unicodedata.normalize("NFKD", char)
 
 
 def readable(error: UnicodeError) -> tuple[str, int]:
     """Обработчик ошибок кодирования: замена каждого символа, которого нет в кодировке."""
     assert isinstance(error, UnicodeEncodeError)
-    text = "".join(map(_substitute, error.object[error.start : error.end]))
+    places = range(error.start, error.end)
+    text = "".join(_substitute(error.object[i], error.object[i - 1] if i else "") for i in places)
     safe = ""
     for char in text:
         try:

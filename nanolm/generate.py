@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from nanolm.model import check_tokens
+from nanolm.checks import check_tokens
 
 if TYPE_CHECKING:
     from nanolm.cache import KVCache
@@ -147,5 +147,5 @@ def _check_prompts(model: NanoLM, prompts: Sequence[Sequence[int]], max_new_toke
                 f"prompts[{row}]: {len(prompt)} токенов и max_new_tokens = {max_new_tokens} дают {total}, "
                 f"а контекст S = {S}"
             )
-        check_tokens(torch.as_tensor(prompt), V)
+        check_tokens(f"prompts[{row}]", torch.as_tensor(prompt), V)
     return [len(prompt) for prompt in prompts]

@@ -32,10 +32,8 @@ from torch.utils.checkpoint import checkpoint
 
 from nanolm import budget
 from nanolm.cache import KVCache
+from nanolm.checks import check_input, check_options
 from nanolm.spec import Spec
-
-ATTENTION = ("fused", "naive")
-CHECKPOINTING = ("none", "selective", "full")
 
 
 # Нормировка. В счёте: D весов. Хранит вход и по одному числу fp32 на токен.
@@ -53,16 +51,17 @@ class _RMSNorm(torch.autograd.Function):
         wide = x.float()
         scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
         ctx.save_for_backward(x, scale, weight)
-        return (wide * scale * weight).to(x.dtype)
+        return (wide * scale).mul_(weight).to(x.dtype)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
         x, scale, weight = ctx.saved_tensors
-        normed, grad = x.float() * scale, grads[0].float()
-        inner = grad * weight
+        # scale в fp32, поэтому и произведения в fp32, даже если x и градиент в bf16.
+        normed, inner = x * scale, grads[0] * weight.float()
+        grad_weight = (grads[0] * normed).flatten(0, -2).sum(0)
         # Производная r по x вычитает из градиента его проекцию на сам x.
-        grad_x = scale * (inner - normed * (inner * normed).mean(-1, keepdim=True))
-        grad_weight = (grad * normed).flatten(0, -2).sum(0)
+        mean = (inner * normed).mean(-1, keepdim=True)
+        grad_x = inner.addcmul_(normed, mean, value=-1).mul_(scale)
         return grad_x.to(x.dtype), grad_weight.to(weight.dtype), None
 
 
@@ -90,11 +89,33 @@ class RMSNorm(nn.Module):
         return y.to(compute_dtype(x))
 
 
+class _LayerNorm(torch.autograd.Function):
+    """LayerNorm со статистиками в fp32, как в ядре CUDA: на процессоре родная хранит их в типе входа."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+        y, mean, scale = torch.native_layer_norm(x.float(), weight.shape, weight.float(), bias.float(), eps)
+        ctx.save_for_backward(x, mean, scale, weight, bias)
+        return y.to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        x, mean, scale, weight, bias = ctx.saved_tensors
+        found = torch.ops.aten.native_layer_norm_backward(
+            grads[0].float(), x.float(), weight.shape, mean, scale, weight.float(), bias.float(), [True] * 3
+        )
+        return *(grad.to(x.dtype) for grad in found), None  # type: ignore[return-value]
+
+
 class LayerNorm(nn.LayerNorm):
     """Норма GPT-2: ещё вычитает среднее и прибавляет обучаемое смещение. Хранит на число больше."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x).to(compute_dtype(x))
+        if x.is_cuda or not torch.is_grad_enabled():
+            y = super().forward(x)
+        else:
+            y = _LayerNorm.apply(x, self.weight, self.bias, self.eps)  # type: ignore[no-untyped-call]
+        return y.to(compute_dtype(x))
 
 
 def _norm(spec: Spec, eps: float) -> nn.Module:
@@ -330,7 +351,7 @@ class NanoLM(nn.Module):
         checkpointing: str = "none",
     ) -> None:
         super().__init__()
-        _check_options(spec, attention, checkpointing)
+        check_options(spec, attention, checkpointing)
         self.spec, self.rope_base, self.rope_scaling, self.norm_eps = spec, rope_base, rope_scaling, norm_eps
         self.attention, self.checkpointing = attention, checkpointing
         self.embedding = nn.Embedding(spec.V, spec.D)
@@ -366,7 +387,7 @@ class NanoLM(nn.Module):
 
     def hidden(self, tokens_BT: Tensor, cache: KVCache | None = None) -> Tensor:
         """Выход последней нормы `x_BTD`. С кешем: сначала запрос целиком, потом по одному токену."""
-        self._check(tokens_BT, cache)
+        check_input(self.spec, tokens_BT, cache)
         T = tokens_BT.shape[1]
         place = _place(T, cache)
         x_BTD = self.embedding(tokens_BT)
@@ -483,45 +504,9 @@ class NanoLM(nn.Module):
         dtype = _SHORT[self.embedding.weight.dtype]
         return int(budget.kv_cache_bytes(self.spec, B, S, dtype=dtype).total)
 
-    def _check(self, tokens_BT: Tensor, cache: KVCache | None) -> None:
-        """Отказать до того, как потрачена память: форма, тип, номера токенов, место в кеше."""
-        whole = tokens_BT.dtype in (torch.int64, torch.int32)
-        if tokens_BT.dim() != 2 or tokens_BT.numel() == 0 or not whole:
-            shown = f"форма {tuple(tokens_BT.shape)}, тип {tokens_BT.dtype}"
-            raise ValueError(f"tokens: {shown}; нужна непустая таблица целых номеров токенов B×T")
-        B, T = tokens_BT.shape
-        start = 0 if cache is None else cache.position
-        if start + T > self.spec.S:
-            raise ValueError(f"tokens: позиций {start + T}, а контекст модели S = {self.spec.S}")
-        if cache is not None:
-            cache.check(B, T)
-        # На CUDA проверка номеров остановила бы конвейер; там её делает generate, пока номера ещё на CPU.
-        if T > 1 and tokens_BT.device.type == "cpu":
-            check_tokens(tokens_BT, self.spec.V)
 
 
 _SHORT = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
-
-
-def check_tokens(tokens: Tensor, V: int) -> None:
-    """Все номера токенов лежат в словаре."""
-    low, high = (int(edge) for edge in tokens.aminmax())
-    if low < 0 or high >= V:
-        wrong = low if low < 0 else high
-        raise ValueError(f"tokens: номер {wrong} вне словаря; нужно от 0 до V - 1 = {V - 1}")
-
-
-def _check_options(spec: Spec, attention: str, checkpointing: str) -> None:
-    for name, value, known in (
-        ("attention", attention, ATTENTION),
-        ("checkpointing", checkpointing, CHECKPOINTING),
-    ):
-        if value not in known:
-            raise ValueError(f"{name} = {value!r}: нужно одно из {', '.join(known)}")
-    if spec.learned_positions == 0 and spec.H % 2:
-        raise ValueError(f"H = {spec.H}: для RoPE нужно чётное число")
-    if 0 < spec.learned_positions < spec.S:
-        raise ValueError(f"S = {spec.S}: больше, чем learned_positions = {spec.learned_positions}")
 
 
 def _place(T: int, cache: KVCache | None) -> slice | Tensor:

@@ -167,15 +167,16 @@ def text(question: Question) -> str:
 
 
 def _geometry(q: Question) -> str:
+    """Буквы — все, слова — только те, что отличаются от умолчаний `Spec`."""
     shown = {**q.spec.to_dict(), "S": q.S, "B": q.B}
+    defaults = Spec.__init__.__kwdefaults__ or {}
     letters = [f"{name} = {shown[name]}" for name in NOTATION if name in shown]
     words = [
-        f"{name} = {value if not isinstance(value, tuple) else 'по слоям'}"
+        f"{name} = {'по слоям' if isinstance(value, tuple) else value}"
         for name, value in shown.items()
-        if name not in NOTATION and value not in (False, 0, None) and (name, value) != ("gated_ffn", True)
+        if name not in NOTATION and value != defaults.get(name)
     ]
-    plain = [] if q.spec.gated_ffn else ["gated_ffn = False"]
-    return "Модель: " + ", ".join(letters + words + plain)
+    return "Модель: " + ", ".join(letters + words)
 
 
 def _parameter_remarks(q: Question) -> str:

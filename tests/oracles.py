@@ -129,7 +129,7 @@ def saved_activations(
     outside = tokens * (s.D * (stream + compute) + norm)
     logits = tokens * s.V * 4 + 4  # логарифмы вероятностей в fp32 и один вес функции потерь
     if checkpointing == "full":
-        return outside + s.L * tokens * s.D * stream + _rotation(s, S, recipe), logits
+        return outside + s.L * tokens * s.D * stream, logits
     layer = 2 * (s.D * (stream + compute) + norm)
     layer += compute * (2 * s.N * s.H + 2 * s.K * s.H)  # повёрнутые q и k, значения, выход внимания
     if s.qk_norm:

@@ -193,7 +193,7 @@ def test_a_name_that_is_no_identifier_is_refused() -> None:
 
 def test_matplotlib_settings_of_the_notebook_are_neither_used_nor_changed() -> None:
     usual = some_lines().svg
-    with mpl.rc_context({"font.size": 30, "axes.grid": False, "lines.linewidth": 9}):
+    with mpl.rc_context({"font.size": 30, "axes.grid": False, "xtick.direction": "in", "xtick.major.pad": 20}):
         assert some_lines().svg == usual
         assert mpl.rcParams["font.size"] == 30
 

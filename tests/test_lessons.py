@@ -24,7 +24,8 @@ LESSONS = sorted(path for pattern in ("lab_*.py", "week_*.py") for path in (ROOT
 WEEK = ROOT / "lessons" / "week_09_buhgalteriya.py"
 TAGS = {
     "exercise", "solution", "check", "gpu",
-    "skip-execution", "sliders", "hide-input", "hide-output", "remove-cell", "remove-input", "remove-output", "raises-exception",
+    "skip-execution", "sliders", "hide-input", "hide-output",
+    "remove-cell", "remove-input", "remove-output", "raises-exception",
 }  # fmt: skip
 #: Десятичные дроби, которые в тексте урока — данные источника, а не результат расчёта.
 GIVEN = {
@@ -278,7 +279,8 @@ def test_week_9_names_every_classic_mistake() -> None:
     for mistake in (
         "F = 4D у SwiGLU", "связанная голова посчитана дважды", "2N: забыт обратный проход", "4N: забыт один",
         "эмбеддинг внутри 6N", "кеш по N головам", "забыта двойка", "биты вместо байт",
-        "моменты Adam посчитаны один раз", "ГБ приняты за ГиБ", "в активациях забыт пакет", "в активациях забыты слои", "FLOPs смеси по полному числу",
+        "моменты Adam посчитаны один раз", "ГБ приняты за ГиБ",
+        "в активациях забыт пакет", "в активациях забыты слои", "FLOPs смеси по полному числу",
         "память смеси по активному числу",
     ):  # fmt: skip
         assert f'"{mistake}' in source, mistake

@@ -249,9 +249,12 @@ def moved_accounts(field: str) -> Iterator[str]:
 
 
 def _print(account: object) -> object:
+    """Ненулевые строки счёта: строка с нулём (поиск в эмбеддинге) ничего не меняет."""
     accounts = account if isinstance(account, tuple) else (account,)
     return [
-        [(line.component, line.name, line.value) for line in one.details] if hasattr(one, "details") else one
+        [(line.component, line.name, line.value) for line in one.details if line.value]
+        if hasattr(one, "details")
+        else one
         for one in accounts
     ]
 

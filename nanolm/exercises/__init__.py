@@ -26,11 +26,12 @@ from nanolm.exercises.lab_7_2 import EXERCISES as _LAB_7_2
 from nanolm.exercises.lab_7_4 import EXERCISES as _LAB_7_4
 from nanolm.exercises.result import Hint, Result
 from nanolm.exercises.task import Argument, Exercise, Misconception
-from nanolm.exercises.week_9 import EXERCISES as _WEEK_9
+from nanolm.exercises.week_9_model import EXERCISES as _WEEK_9_MODEL
+from nanolm.exercises.week_9_serving import EXERCISES as _WEEK_9_SERVING
 
 __all__ = ["SCENARIOS", "Argument", "Exercise", "Hint", "Misconception", "Result", "check", "exercises", "hint"]
 
-_ALL = {exercise.id: exercise for exercise in (*_LAB_7_2, *_LAB_7_4, *_WEEK_9)}
+_ALL = {exercise.id: exercise for exercise in (*_LAB_7_2, *_LAB_7_4, *_WEEK_9_MODEL, *_WEEK_9_SERVING)}
 
 #: Сколько подсказок к упражнению уже показано.
 _shown_hints: dict[str, int] = {}
@@ -73,7 +74,8 @@ def check(id: str, answer: Any, seed: int | None = None) -> Result:  # noqa: A00
     if exercise is None:
         return Result(shown(id), "", "error", _unknown(id), "unknown-exercise")
     seed = random.SystemRandom().randrange(2**32) if seed is None else seed
-    return (judge if exercise.arguments else scenarios).judge(exercise, answer, seed)
+    decide = judge.judge if exercise.arguments else scenarios.judge
+    return decide(exercise, answer, seed)
 
 
 def hint(id: str, level: int | None = None) -> Hint:  # noqa: A002 — так зовётся в уроках

@@ -99,7 +99,9 @@ def contains_ellipsis(value: Any) -> bool:
     if isinstance(value, dict):
         value = list(value.values())
     parts = value if isinstance(value, (tuple, list, set)) else (value,)
-    return any(part is ... or part is NotImplemented or (isinstance(part, str) and part == "Ellipsis") for part in parts)
+    return any(
+        part is ... or part is NotImplemented or (isinstance(part, str) and part == "Ellipsis") for part in parts
+    )
 
 
 def close(got: Sequence[Number], expected: Sequence[Number], tolerance: Fraction) -> bool:

@@ -34,7 +34,7 @@ class TooLong(BaseException):
     """Время вышло. Не `Exception`: `except Exception` учащегося не должен его проглотить."""
 
 
-class InputAsked(RuntimeError):
+class InputAskedError(RuntimeError):
     """Функция вызвала input()."""
 
 
@@ -110,7 +110,7 @@ def _without_input() -> Iterator[None]:
     before = builtins.input
 
     def asked(prompt: object = "") -> str:
-        raise InputAsked
+        raise InputAskedError
 
     builtins.input = asked
     try:

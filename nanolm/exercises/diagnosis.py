@@ -49,7 +49,7 @@ class Trial(NamedTuple):
 
     def matches(self, wrong: Callable[..., Any]) -> bool:
         """Совпадает ли ответ с функцией `wrong` во всех точках."""
-        return all(map(self._same, map(lambda p: evaluate(wrong, p), self.points), self.answers))
+        return all(self._same(evaluate(wrong, p), answer) for p, answer in zip(self.points, self.answers, strict=True))
 
     def _same(self, theirs: Answer | None, answer: Answer) -> bool:
         # Неверная функция бывает дробной и там, где верный ответ целый: ей нужен допуск на float.
@@ -147,7 +147,9 @@ def _ignored(trial: Trial) -> Finding | None:
 def _has_no_effect(trial: Trial, index: int) -> bool:
     """Меняем один аргумент и смотрим: верный ответ меняется, ответ учащегося — нет."""
     moved_any = False
-    for (point, other), answer, expected in zip(pairwise(trial.points[:4]), trial.answers, trial.expected, strict=False):
+    for (point, other), answer, expected in zip(
+        pairwise(trial.points[:4]), trial.answers, trial.expected, strict=False
+    ):
         changed = (*point[:index], _other(point[index], other[index]), *point[index + 1 :])
         if evaluate(trial.exercise.solve, changed) == expected:
             continue
@@ -194,7 +196,7 @@ def _factor(trial: Trial) -> Finding | None:
         name = units.scientific(10.0**power, 0).replace("1·", "")
         return Finding(
             "power-of-ten",
-            f"Ответ всюду {more} верного ровно в {name} раз: потеряна или добавлена приставка (тысячи, миллионы, гига…).",
+            f"Ответ всюду {more} верного ровно в {name} раз: потеряна или добавлена приставка.",
             f"Ответ нужен в основных единицах: {trial.exercise.unit}.",
         )
     return Finding(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from nanolm.exercises.answer import cut
-from nanolm.exercises.attempt import LIMIT_S, InputAsked, TooLong
+from nanolm.exercises.attempt import LIMIT_S, InputAskedError, TooLong
 
 #: Так пишут «ещё не сделано».
 NOT_WRITTEN = (NotImplementedError,)
@@ -27,7 +27,7 @@ class Failure(NamedTuple):
 _MEANINGS: tuple[tuple[type[BaseException], str | None, str, str], ...] = (
     (TooLong, "endless-loop", f"Функция работает дольше {LIMIT_S:.0f}\u00a0с и остановлена.",
      "Здесь хватает одной формулы, цикл не нужен. Если он есть, проверьте условие выхода."),
-    (InputAsked, "input-asked", "Функция ждёт ввода.", "Все числа уже приходят аргументами, input() не нужен."),
+    (InputAskedError, "input-asked", "Функция ждёт ввода.", "Все числа уже приходят аргументами, input() не нужен."),
     (RecursionError, "endless-recursion", "Функция вызывает сама себя без конца.",
      "Проверьте, не совпало ли имя вспомогательной функции с именем этой."),
     (ZeroDivisionError, None, "Деление на ноль.", "Проверьте, что стоит в знаменателе: аргументы здесь не нули."),
@@ -59,7 +59,7 @@ def explain(error: BaseException) -> Failure:
         return Failure("int32-overflow", f"Число не помещается в целое ограниченной ширины. {raw}", _WIDE, raw)
     for kind, id_, text, advice in _MEANINGS:
         if isinstance(error, kind):
-            return Failure(id_, text if isinstance(error, (TooLong, InputAsked)) else f"{text} {raw}", advice, raw)
+            return Failure(id_, text if isinstance(error, (TooLong, InputAskedError)) else f"{text} {raw}", advice, raw)
     return Failure(None, f"Исключение. {raw}", "", raw)
 
 

@@ -16,9 +16,9 @@ from nanolm import units
 from nanolm.exercises import attempt
 from nanolm.exercises.answer import Problem, close, contains_ellipsis, cut, pair, read, shown
 from nanolm.exercises.attempt import Clock, Outcome
-from nanolm.exercises.diagnosis import Finding, Trial, diagnose, evaluate
+from nanolm.exercises.diagnosis import Trial, diagnose, evaluate
 from nanolm.exercises.failures import NOT_WRITTEN, explain
-from nanolm.exercises.result import Result
+from nanolm.exercises.result import Finding, Result
 from nanolm.exercises.task import Exercise, Number, Point
 
 #: Напечатанное число сверяется грубо: его могли округлить при печати.
@@ -69,7 +69,7 @@ class Run(NamedTuple):
 def judge(exercise: Exercise, function: Any, seed: int) -> Result:
     """Проверить функцию учащегося."""
     refusal = _refuse(exercise, function)
-    if refusal:
+    if refusal is not None:
         return refusal._replace(seed=seed)
     style = attempt.keywords(function, exercise.names) or ()
     clock, points = Clock(), exercise.points(seed)
@@ -79,7 +79,7 @@ def judge(exercise: Exercise, function: Any, seed: int) -> Result:
         if outcomes[-1].error:
             break
     run = Run(exercise, function, style, clock, points, tuple(outcomes), seed)
-    return next(filter(None, (rule(run) for rule in RULES)))
+    return next(result for result in (rule(run) for rule in RULES) if result is not None)
 
 
 def written(exercise: Exercise, point: Point) -> str:
@@ -103,9 +103,7 @@ def _refuse(exercise: Exercise, function: Any) -> Result | None:
     count = f"{len(exercise.names)}{units.NBSP}{units.plural(len(exercise.names), *words)}"
     has = f"{len(theirs)} ({', '.join(theirs)})" if theirs else "ни одного"
     message = f"Число аргументов не то: нужно {count}, а у функции {has}."
-    return Result(
-        exercise.id, exercise.title, "error", message, "wrong-arity", f"Ожидается {exercise.signature}."
-    )
+    return Result(exercise.id, exercise.title, "error", message, "wrong-arity", f"Ожидается {exercise.signature}.")
 
 
 # --- Правила ------------------------------------------------------------------------------------

@@ -66,42 +66,65 @@ def gibibytes(size: Formula) -> tuple[Misconception, ...]:
     binary = "Гибибайт — степень двойки: 1024 в кубе байт."
     return (
         Misconception(
-            "gb-for-gib", lambda *args: size(*args) / GB,
-            "Это гигабайты (10⁹ байт), а нужны гибибайты (2³⁰ байт): разница 7,4\u00a0%.", binary,
+            "gb-for-gib",
+            lambda *args: size(*args) / GB,
+            "Это гигабайты (10⁹ байт), а нужны гибибайты (2³⁰ байт): разница 7,4\u00a0%.",
+            binary,
         ),
         Misconception(
-            "bytes-for-gib", size, "Это байты: перевода в гибибайты нет.",
+            "bytes-for-gib",
+            size,
+            "Это байты: перевода в гибибайты нет.",
             "Сколько байт в одном гибибайте? На это число и надо разделить.",
         ),
-        Misconception("kib-for-gib", lambda *args: size(*args) / KIB, "Это кибибайты: байты поделены на 1024 один раз.", binary),
-        Misconception("mib-for-gib", lambda *args: size(*args) / MIB, "Это мебибайты: на 1024 надо делить ещё раз.", binary),
         Misconception(
-            "bits-for-bytes", lambda *args: size(*args) * 8 / GIB,
-            "Ответ в восемь раз больше: байты пересчитаны в биты.", "Размер значения уже дан в байтах, а не в битах.",
+            "kib-for-gib", lambda *args: size(*args) / KIB, "Это кибибайты: байты поделены на 1024 один раз.", binary
         ),
         Misconception(
-            "bytes-as-bits", lambda *args: size(*args) / 8 / GIB,
-            "Ответ в восемь раз меньше: байты приняты за биты.", "Размер значения уже дан в байтах, делить его не надо.",
+            "mib-for-gib", lambda *args: size(*args) / MIB, "Это мебибайты: на 1024 надо делить ещё раз.", binary
+        ),
+        Misconception(
+            "bits-for-bytes",
+            lambda *args: size(*args) * 8 / GIB,
+            "Ответ в восемь раз больше: байты пересчитаны в биты.",
+            "Размер значения уже дан в байтах, а не в битах.",
+        ),
+        Misconception(
+            "bytes-as-bits",
+            lambda *args: size(*args) / 8 / GIB,
+            "Ответ в восемь раз меньше: байты приняты за биты.",
+            "Размер значения уже дан в байтах, делить его не надо.",
         ),
         overflow(size, lambda value, *args: value / GIB),
-    )  # fmt: skip
+    )
 
 
 def plain_bytes(solve: Formula) -> tuple[Misconception, ...]:
     """Ошибки единиц там, где ответ нужен в байтах."""
     return (
         Misconception(
-            "gib-for-bytes", lambda *args: solve(*args) / GIB, "Это гибибайты, а ответ нужен в байтах.",
+            "gib-for-bytes",
+            lambda *args: solve(*args) / GIB,
+            "Это гибибайты, а ответ нужен в байтах.",
             "Основная единица курса — байт; в гибибайты переводят при печати.",
         ),
         Misconception(
-            "gb-for-bytes", lambda *args: solve(*args) / GB, "Это гигабайты, а ответ нужен в байтах.",
+            "gb-for-bytes",
+            lambda *args: solve(*args) / GB,
+            "Это гигабайты, а ответ нужен в байтах.",
             "Основная единица курса — байт; в гигабайты переводят при печати.",
         ),
-        scaled(solve, 8, "bits-for-bytes", "Ответ в восемь раз больше: байты пересчитаны в биты.",
-               "Размер значения уже дан в байтах, а не в битах."),
-        Misconception(
-            "bytes-as-bits", lambda *args: solve(*args) / 8,
-            "Ответ в восемь раз меньше: байты приняты за биты.", "Размер значения уже дан в байтах, делить его не надо.",
+        scaled(
+            solve,
+            8,
+            "bits-for-bytes",
+            "Ответ в восемь раз больше: байты пересчитаны в биты.",
+            "Размер значения уже дан в байтах, а не в битах.",
         ),
-    )  # fmt: skip
+        Misconception(
+            "bytes-as-bits",
+            lambda *args: solve(*args) / 8,
+            "Ответ в восемь раз меньше: байты приняты за биты.",
+            "Размер значения уже дан в байтах, делить его не надо.",
+        ),
+    )

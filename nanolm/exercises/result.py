@@ -63,6 +63,10 @@ class Result(NamedTuple):
         """«Неверно: 7.2/flops, FLOPs обучения»."""
         return f"{STATUSES[self.status]}: {self.id}" + (f", {self.title}" if self.title else "")
 
+    def __bool__(self) -> bool:
+        """`assert check(...)` проходит только при верном ответе."""
+        return self.status == "correct"
+
     def to_dict(self) -> dict[str, Any]:
         """Всё для страницы, пригодно для JSON."""
         return {**self._asdict(), "heading": self.heading, "text": str(self)}
@@ -72,7 +76,8 @@ class Result(NamedTuple):
         rows = [f"  {name + ':':<{width}} {_indented(text, width + 3)}" for name, text in self.facts]
         return "\n".join(filter(None, [self.heading, self.message, *rows, self.advice]))
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return str(self)
 
     def _repr_html_(self) -> str:
         rows = "".join(
@@ -110,7 +115,8 @@ class Hint(NamedTuple):
     def __str__(self) -> str:
         return (f"Подсказка {self.level} из {self.total}: " if self.total else "") + self.message
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return str(self)
 
     def _repr_html_(self) -> str:
         return f'<div class="nanolm-hint" role="note"><p>{escape(str(self))}</p></div>'

@@ -34,7 +34,7 @@ class Entry(NamedTuple):
 def judge(exercise: Exercise, answer: Any, seed: int) -> Result:
     """Проверить словарь."""
     refusal = _refuse(exercise, answer)
-    if refusal:
+    if refusal is not None:
         return refusal
     given, unknown = _recognised(dict(answer.items()))
     entries = [_entry(exercise, name, given) for name in SCENARIOS] + [_stranger(name) for name in unknown]
@@ -88,7 +88,7 @@ def _stranger(key: Any) -> Entry:
 
 def _entry(exercise: Exercise, name: str, given: dict[str, Any]) -> Entry:
     """Исход одной записи."""
-    value = given.get(name, None)
+    value = given.get(name)
     if name not in given:
         return Entry(name, "wrong", Finding("missing-scenario", "записи нет.", f"Добавьте ключ «{name}»."))
     if value is None or contains_ellipsis(value):

@@ -94,21 +94,21 @@ class Exercise(NamedTuple):
     def _random_point(self, draw: random.Random, index: int) -> Point:
         """Все числа различны; логические значения чередуются, чтобы встретились оба."""
         while True:
-            values: dict[str, Any] = {}
+            values = {argument.name: _random_value(argument, draw, index) for argument in self.arguments}
             for argument in self.arguments:
-                values[argument.name] = _random_value(argument, draw, index, values)
+                if argument.times:
+                    values[argument.name] *= values[argument.times]
             numbers = [value for value in values.values() if not isinstance(value, bool)]
             if len(set(numbers)) == len(numbers):
                 return tuple(values.values())
 
 
-def _random_value(argument: Argument, draw: random.Random, index: int, others: dict[str, Any]) -> Any:
+def _random_value(argument: Argument, draw: random.Random, index: int) -> Any:
     if argument.kind == "bool":
         return bool(index % 2)
     if argument.kind == "float":
         return round(draw.uniform(argument.low, argument.high), 3)
-    value = _prime_like(int(math.exp(draw.uniform(math.log(argument.low), math.log(argument.high)))))
-    return value * others[argument.times] if argument.times else value
+    return _prime_like(int(math.exp(draw.uniform(math.log(argument.low), math.log(argument.high)))))
 
 
 def _prime_like(start: int) -> int:

@@ -40,6 +40,7 @@ def configure(app: Sphinx, config: Config) -> None:
     """Настроить sphinxcontrib-katex на наш KaTeX и терпеливое ожидание на занятой машине."""
     source = distribution(Path(app.srcdir))
     copy_assets(source, pages.generated_static(app) / "katex")
+    config.katex_prerender = True
     config.katex_js_path = str(source / "katex.min.js")
     config.katex_css_path = "katex/katex.min.css"
     katex.STARTUP_TIMEOUT = katex.RENDER_TIMEOUT = 60.0

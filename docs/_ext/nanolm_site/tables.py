@@ -23,13 +23,15 @@ if TYPE_CHECKING:
 GIB = 2**30
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str | nodes.Node]], numeric: int = 0) -> nodes.table:
-    """Таблица docutils; последние `numeric` столбцов выровнены вправо."""
+def table(
+    head: Sequence[str], rows: Iterable[Sequence[str | nodes.Node]], numeric: int = 0, kind: str = "nanolm-table"
+) -> nodes.table:
+    """Таблица docutils; последние `numeric` столбцов выровнены вправо, `kind` — её класс в CSS."""
     group = nodes.tgroup("", cols=len(head))
     group += [nodes.colspec("", colwidth=1) for _ in head]
     group += nodes.thead("", row(head, numeric))
     group += nodes.tbody("", *[row(cells, numeric) for cells in rows])
-    return nodes.table("", group, classes=["nanolm-table"])
+    return nodes.table("", group, classes=[kind])
 
 
 def row(cells: Sequence[str | nodes.Node], numeric: int) -> nodes.row:
@@ -84,7 +86,7 @@ class GpuTable(DataTable):
                 card.title, nodes.literal("", card.key), decimal(card.memory_bytes / GIB, 2),
                 decimal(card.usable_bytes / GIB, 2) + mark, decimal(card.bandwidth_bytes_per_s / 1e12, 3), *rates,
             ])  # fmt: skip
-        return table(head, rows, numeric=len(head) - 2)
+        return table(head, rows, numeric=len(head) - 2, kind="gpu-table")
 
 
 class GpuSources(DataTable):
