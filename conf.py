@@ -57,7 +57,8 @@ copybutton_prompt_text = r"\$ |>>> "
 copybutton_prompt_is_regexp = True
 copybutton_copy_empty_lines = False
 
-# Разметка
+# Разметка. Формулы набирает nanolm_site.maths.
+html_math_renderer = "katex"
 myst_enable_extensions = ["amsmath", "attrs_block", "attrs_inline", "colon_fence", "deflist", "dollarmath", "tasklist"]
 myst_heading_anchors = 4
 myst_dmath_double_inline = True

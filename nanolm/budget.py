@@ -27,6 +27,7 @@ if __name__ == "__main__":  # раньше определений: иначе м
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from nanolm import units
+from nanolm.moments import GROUPS, Moment, copied, group_bytes, moments
 from nanolm.ops import (
     Op,
     Tensor,
@@ -52,8 +53,8 @@ if TYPE_CHECKING:
 __all__ = [
     "ATTENTION_CONVENTIONS", "DTYPES", "NOTATION", "OPTIMIZERS", "RECIPES", "Account", "DecodeStep", "Line", "Spec",
     "TrainingTime", "attention_crossover", "critical_batch", "crossover_batch", "decode_step_time",
-    "flops_per_token", "inference_memory", "kv_cache_bytes", "parameter_breakdown", "report", "training_memory",
-    "training_time",
+    "flops_per_token", "inference_memory", "kv_cache_bytes", "parameter_breakdown", "report", "saved_tensor_bytes",
+    "training_memory", "training_time",
 ]  # fmt: skip
 
 #: Байтов на значение.
@@ -500,10 +501,12 @@ def training_memory(
     attention: str = "fused",
     checkpointing: str = "none",
     activations: str = "saved",
-) -> Account:
+) -> TrainingMemory:
     """Память шага обучения по компонентам, в байтах; сумма — пик шага.
 
     Градиенты считаются живыми всё время (как при накоплении), оптимизатор — слитым, без временных копий.
+    Пик наступает в одном из моментов шага (`nanolm.moments`): `.moment` называет его, `.moments` даёт байты всех.
+    Рабочие буферы — то, что в пике сверх остального; строки со знаком минус — что к нему уже отпущено.
 
     - `recipe`: «mixed» 2 + 2 + 4 + 4 + 4, «fp32» 4 + 4 + 8, «bf16» 2 + 2 + 4, «autocast» 4 + 4 + 8
       и bf16-копии весов на время шага;
@@ -524,13 +527,31 @@ def training_memory(
     ):
         _choice(field, value, allowed)
     tokens: tuple[Factor, ...] = (("B", B), ("S", S))
+    policy = Policy(RECIPES[recipe], attention, checkpointing, activations)
     lines = [
         *_state_lines(spec, RECIPES[recipe], optimizer),
         *_input_lines(tokens),
-        *_activation_lines(spec, tokens, _Policy(RECIPES[recipe], attention, checkpointing, activations)),
-        *_workspace_lines(spec, tokens, RECIPES[recipe], checkpointing),
+        *_activation_lines(spec, tokens, policy),
+        *_copy_lines(spec, policy),
     ]
-    return Account(f"Память обучения, {recipe}", "байт", COMPONENTS["training"], lines)
+    return _at_peak(f"Память обучения, {recipe}", spec, tokens, policy, lines)
+
+
+def saved_tensor_bytes(
+    spec: Spec,
+    B: int = 1,
+    S: int | None = None,
+    recipe: str = "mixed",
+    attention: str = "fused",
+    checkpointing: str = "none",
+) -> dict[str, int]:
+    """Что autograd держит до обратного прохода: компонент → байты. Те же строки, что у `training_memory`.
+
+    «copies» — копии матриц, которые под autocast держит граф. Параметры и буферы модели не входят.
+    """
+    account = training_memory(spec, B, S, recipe, "sgd", attention, checkpointing)
+    found = {name: account[name] for name in ("input", "activations", "logits")}
+    return {**found, "copies": sum(line.value for line in account.details if line.name.endswith("_copy"))}
 
 
 def _state_lines(spec: Spec, recipe: Recipe, optimizer: str) -> Iterator[Line]:
@@ -547,10 +568,10 @@ def _state_lines(spec: Spec, recipe: Recipe, optimizer: str) -> Iterator[Line]:
         return
     for op in table(spec):
         if op.weight and not op.shared:
-            yield from _moment_lines(op, spec, count, recipe.state, compressed)
+            yield from _optimizer_lines(op, spec, count, recipe.state, compressed)
 
 
-def _moment_lines(op: Op, spec: Spec, count: int, size: int, compressed: bool) -> Iterator[Line]:
+def _optimizer_lines(op: Op, spec: Spec, count: int, size: int, compressed: bool) -> Iterator[Line]:
     """Состояние оптимизатора одного веса: `count` величин на параметр."""
     factors = weight_factors(op, spec)
     moments: Factor = (str(count), count)
@@ -571,13 +592,23 @@ def _input_lines(tokens: tuple[Factor, ...]) -> Iterator[Line]:
         yield Line(name, "input", title, (*tokens, ("байт[int64]", 8)))
 
 
-class _Policy:
+class Policy:
     """Что из тензоров таблицы живёт до обратного прохода и в какой точности."""
 
     def __init__(self, recipe: Recipe, attention: str, checkpointing: str, activations: str) -> None:
+        self.recipe = recipe
         self.attention, self.checkpointing, self.activations = attention, checkpointing, activations
         self.copies = {"": True, "lowered": recipe.compute != 4, "autocast": recipe.copies}
-        self.sizes = {"compute": recipe.compute, "stream": recipe.stream, "fp32": 4, "int64": 8}
+        self.sizes = {
+            "compute": recipe.compute, "stream": recipe.stream, "gradients": recipe.gradients, "fp32": 4, "int64": 8,
+        }  # fmt: skip
+        #: Снимает ли autocast копии с матриц; ведёт ли оптимизатор fp32-копию весов.
+        self.cast, self.master = recipe.copies, bool(recipe.master)
+
+    def recomputed(self) -> Policy:
+        """Политика внутри слоя, который полный чекпоинтинг пересчитал: он хранит всё."""
+        checkpointing = "none" if self.checkpointing == "full" else self.checkpointing
+        return Policy(self.recipe, self.attention, checkpointing, self.activations)
 
     def keeps(self, op: Op, tensor: Tensor) -> bool:
         """Остаётся ли тензор до обратного прохода."""
@@ -606,7 +637,7 @@ class _Policy:
         return Line(tensor.name, component, f"{op.title}: {tensor.name}", (*factors, *sizes, size))
 
 
-def _activation_lines(spec: Spec, tokens: tuple[Factor, ...], policy: _Policy) -> Iterator[Line]:
+def _activation_lines(spec: Spec, tokens: tuple[Factor, ...], policy: Policy) -> Iterator[Line]:
     """Что операции держат до обратного прохода; логиты и их fp32-логарифмы — отдельный компонент."""
     for op in table(spec):
         for tensor in op.keeps:
@@ -615,7 +646,7 @@ def _activation_lines(spec: Spec, tokens: tuple[Factor, ...], policy: _Policy) -
     yield from _mask_lines(spec, tokens[1], policy)
 
 
-def _mask_lines(spec: Spec, context: Factor, policy: _Policy) -> Iterator[Line]:
+def _mask_lines(spec: Spec, context: Factor, policy: Policy) -> Iterator[Line]:
     """Маски S×S — по одной на вид окна, а не на слой.
 
     Слитому ядру маска нужна, лишь если окно короче контекста. Наивное свою отпускает сразу, но
@@ -629,17 +660,54 @@ def _mask_lines(spec: Spec, context: Factor, policy: _Policy) -> Iterator[Line]:
         yield Line("mask", "activations", "маски внимания", ((str(len(kept)), len(kept)), context, context, size))
 
 
-def _workspace_lines(spec: Spec, tokens: tuple[Factor, ...], recipe: Recipe, checkpointing: str) -> Iterator[Line]:
-    """Временное в пике шага: два fp32-градиента по логитам и, при autocast, bf16-копии матриц.
+def _copy_lines(spec: Spec, policy: Policy) -> Iterator[Line]:
+    """Копии матриц в точности вычислений: их под autocast держит autograd, по одной на матрицу.
 
     При полном чекпоинтинге копии матриц слоя живут, только пока слой считается.
     """
-    for op in table(spec):
-        if recipe.copies and op.product and op.weight and not (checkpointing == "full" and inside_layer(op)):
-            factors = (*weight_factors(op, spec), ("байт", recipe.compute))
+    for op in copied(spec) if policy.cast else ():
+        if not (policy.checkpointing == "full" and inside_layer(op)):
+            factors = (*weight_factors(op, spec), ("байт", policy.sizes["compute"]))
             yield Line(f"{op.name}_copy", "workspace", f"{op.title}: копия для autocast", factors)
-    gradient: tuple[Factor, ...] = (("2", 2), *tokens, ("V", spec.V), ("байт[fp32]", 4))
-    yield Line("logit_gradients", "workspace", "градиенты функции потерь и логитов", gradient)
+
+
+class TrainingMemory(Account):
+    """Память шага обучения: ещё `.moments` — сколько занято в каждом моменте — и `.moment`, момент пика."""
+
+    def __init__(self, title: str, lines: Iterable[Line], moments: dict[str, int]) -> None:
+        super().__init__(title, "байт", COMPONENTS["training"], lines)
+        #: Название момента → байты; наибольшее равно `.total`.
+        self.moments = moments
+
+    @property
+    def moment(self) -> str:
+        """Название момента, в котором памяти занято больше всего."""
+        return max(self.moments, key=lambda name: self.moments[name])
+
+
+def _at_peak(title: str, spec: Spec, tokens: tuple[Factor, ...], policy: Policy, lines: list[Line]) -> TrainingMemory:
+    """Дописать рабочие буферы момента пика: что в нём появилось и, со знаком минус, что уже отпущено."""
+    kept = Account("", "байт", COMPONENTS["training"], lines)
+    groups = group_bytes(spec, tokens, policy)
+    groups |= {"activations": kept["activations"], "copies": kept["workspace"]}
+    buffers = {}
+    for moment in moments(spec, tokens, policy):
+        # Учебные подсчёты активаций не говорят, что и когда отпускается: у них пик — функция потерь.
+        if policy.activations == "saved" or moment.name == "loss":
+            buffers[moment.title] = _moment_lines(moment, groups)
+    totals = {name: kept.total + sum(line.value for line in found) for name, found in buffers.items()}
+    peak = max(totals, key=lambda name: totals[name])
+    return TrainingMemory(title, [*lines, *buffers[peak]], totals)
+
+
+def _moment_lines(moment: Moment, groups: dict[str, int]) -> list[Line]:
+    born = [Line(name, "workspace", title, factors) for name, title, factors in moment.born]
+    freed = [
+        Line(f"freed_{name}", "workspace", f"уже отпущено: {GROUPS[name]}", ((f"−({GROUPS[name]})", -groups[name]),))
+        for name in moment.freed
+        if groups[name]
+    ]
+    return born + freed
 
 
 # --- Время и деньги -----------------------------------------------------------------------------

@@ -263,7 +263,10 @@ def main() -> int:
 
 
 def _probe(rest: list[str]) -> int:
-    from nanolm.probe import main as probe
+    try:
+        from nanolm.probe import main as probe
+    except ModuleNotFoundError as error:
+        fail("nanolm probe", f"не хватает пакета {error.name}: измерениям нужно дополнение nanolm[model]")
 
     return int(probe(rest, "nanolm probe"))
 

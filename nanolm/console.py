@@ -35,7 +35,7 @@ def _substitute(char: str, before: str) -> str:
     if char.lower() in _CYRILLIC:
         latin = _CYRILLIC[char.lower()]
         return latin.capitalize() if char.isupper() else latin
-    # Остальное — совместимой формой Unicode: «½» → «1/2».
+    # Остальное — совместимой формой Unicode: «™» → «TM».
     return unicodedata.normalize("NFKD", char)
 
 

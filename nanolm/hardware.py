@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 from types import MappingProxyType
 
+from nanolm.spec import shown
 from nanolm.units import GB, GIB, decimal
 
 TYPE_CHECKING = False
@@ -142,14 +143,14 @@ def gpu(name: str | Gpu) -> Gpu:
     if isinstance(name, Gpu):
         return name
     if not isinstance(name, str) or not name.strip():
-        raise ValueError(f"gpu = {name!r}: нужно название карты, например 'h100-sxm'")
+        raise ValueError(f"gpu = {shown(name)}: нужно название карты, например 'h100-sxm'")
     cards, index = _load()
     keys = index.get(_plain(name), ())
     if len(keys) == 1:
         return cards[keys[0]]
     if keys:
-        raise ValueError(f"gpu = {name!r}: подходит несколько карт, назовите одну: {', '.join(keys)}")
-    raise ValueError(f"gpu = {name!r}: такой карты нет в таблице; {_suggest(name, index)}")
+        raise ValueError(f"gpu = {shown(name)}: подходит несколько карт, назовите одну: {', '.join(keys)}")
+    raise ValueError(f"gpu = {shown(name)}: такой карты нет в таблице; {_suggest(name, index)}")
 
 
 def gpus() -> Mapping[str, Gpu]:

@@ -17,12 +17,14 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 #: Растёт, когда меняется способ измерения: числа разных версий сравнивать нельзя.
 PROBE_VERSION = 1
@@ -108,3 +110,132 @@ def ratio(samples: Mapping[str, Samples], above: str, below: str) -> float:
     """Во сколько раз `above` дольше `below`: медиана отношений внутри кругов."""
     pairs = zip(samples[above].seconds, samples[below].seconds, strict=True)
     return statistics.median(a / b for a, b in pairs)
+
+
+# --- Пик памяти ----------------------------------------------------------------------------------
+
+
+def peak_bytes(function: Callable[[], object], device: torch.device) -> int:
+    """Сколько байт `function` занимает в пике сверх того, что было занято до неё.
+
+    На CUDA — счётчик распределителя, на процессоре — события распределителя из профайлера, на MPS —
+    занятая память после каждой операции.
+    """
+    return {"cuda": _cuda_peak, "mps": _mps_peak}.get(device.type, _cpu_peak)(function)
+
+
+def _cpu_peak(function: Callable[[], object]) -> int:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
+        function()
+    results = profiler.profiler.kineto_results  # type: ignore[union-attr]
+    events = [(event.start_ns(), event.nbytes()) for event in results.events() if event.name() == "[memory]"]
+    current = peak = 0
+    for _, change in sorted(events, key=lambda event: event[0]):
+        current += change
+        peak = max(peak, current)
+    return peak
+
+
+def _cuda_peak(function: Callable[[], object]) -> int:
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    function()
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() - before
+
+
+def cublas_workspace_bytes(function: Callable[[], object]) -> int:
+    """Рабочая память cuBLAS: она лежит внутри `memory_allocated`, но ни одному тензору не принадлежит."""
+    function()
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch._C._cuda_clearCublasWorkspaces()
+    return before - torch.cuda.memory_allocated()
+
+
+class _AfterEachOperation(TorchDispatchMode):
+    """Смотрит на занятую память после каждой операции: у MPS счётчика пика нет."""
+
+    def __init__(self, allocated: Callable[[], int]) -> None:
+        super().__init__()
+        self.allocated, self.peak = allocated, 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self.peak = max(self.peak, self.allocated())
+        return result
+
+
+def _mps_peak(function: Callable[[], object]) -> int:
+    before = torch.mps.current_allocated_memory()
+    with _AfterEachOperation(torch.mps.current_allocated_memory) as mode:
+        function()
+    return max(0, mode.peak - before)
+
+
+# --- Что autograd держит до обратного прохода ----------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Saved:
+    """Одно сохранённое хранилище: чей это модуль, форма и тип первого сохранения, байты."""
+
+    module: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    nbytes: int
+
+
+def saved_tensors(forward: Callable[[], Tensor], model: nn.Module) -> list[Saved]:
+    """Хранилища, которые прямой проход оставляет обратному: без повторов, параметров и буферов модели.
+
+    Один тензор сохраняют по многу раз, и виды делят память с целым, поэтому считаются хранилища.
+    """
+    own = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *model.buffers())}
+    # Сами тензоры держим: адрес освобождённого мог бы достаться следующему.
+    kept: dict[int, tuple[Saved, Tensor]] = {}
+    where = [""]
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own and storage.data_ptr() not in kept:
+            row = Saved(where[-1], tuple(tensor.shape), tensor.dtype, storage.nbytes())
+            kept[storage.data_ptr()] = (row, tensor)
+        return tensor
+
+    with _path_of(model, where), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        loss = forward()
+    del loss
+    return [row for row, _ in kept.values()]
+
+
+@contextmanager
+def _path_of(model: nn.Module, where: list[str]) -> Iterator[None]:
+    """Вести в `where` путь до модуля, который считается сейчас."""
+
+    def enter(name: str) -> Callable[..., None]:
+        return lambda *_: where.append(name)
+
+    def leave(*_: object) -> None:
+        where.pop()
+
+    handles = []
+    for name, module in model.named_modules():
+        handles += [module.register_forward_pre_hook(enter(name)), module.register_forward_hook(leave)]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def by_module(rows: Iterable[Saved]) -> dict[str, int]:
+    """Сохранённые байты по модулям, номер слоя скрыт: «layers.*.attention» → байты всех слоёв."""
+    sizes: dict[str, int] = {}
+    for row in rows:
+        name = ".".join("*" if part.isdigit() else part for part in row.module.split(".")) or "model"
+        sizes[name] = sizes.get(name, 0) + row.nbytes
+    return sizes

@@ -35,7 +35,6 @@ from nanolm.cache import KVCache
 from nanolm.checks import check_input, check_options
 from nanolm.spec import Spec
 
-
 # Нормировка. В счёте: D весов. Хранит вход и по одному числу fp32 на токен.
 
 
@@ -57,8 +56,9 @@ class _RMSNorm(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
         x, scale, weight = ctx.saved_tensors
         # scale в fp32, поэтому и произведения в fp32, даже если x и градиент в bf16.
-        normed, inner = x * scale, grads[0] * weight.float()
+        normed = x * scale
         grad_weight = (grads[0] * normed).flatten(0, -2).sum(0)
+        inner = grads[0] * weight.float()
         # Производная r по x вычитает из градиента его проекцию на сам x.
         mean = (inner * normed).mean(-1, keepdim=True)
         grad_x = inner.addcmul_(normed, mean, value=-1).mul_(scale)
@@ -68,7 +68,9 @@ class _RMSNorm(torch.autograd.Function):
 def compute_dtype(x: Tensor) -> torch.dtype:
     """Тип, в котором пойдут произведения: тип входа, а под `torch.autocast` — пониженный."""
     kind = x.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+    if x.is_meta or not torch.is_autocast_enabled(kind):
+        return x.dtype
+    return torch.get_autocast_dtype(kind)
 
 
 class RMSNorm(nn.Module):
@@ -104,7 +106,7 @@ class _LayerNorm(torch.autograd.Function):
         found = torch.ops.aten.native_layer_norm_backward(
             grads[0].float(), x.float(), weight.shape, mean, scale, weight.float(), bias.float(), [True] * 3
         )
-        return *(grad.to(x.dtype) for grad in found), None  # type: ignore[return-value]
+        return *(grad.to(x.dtype) for grad in found), None
 
 
 class LayerNorm(nn.LayerNorm):
@@ -356,9 +358,7 @@ class NanoLM(nn.Module):
         self.attention, self.checkpointing = attention, checkpointing
         self.embedding = nn.Embedding(spec.V, spec.D)
         self.positions = nn.Embedding(spec.learned_positions, spec.D) if spec.learned_positions else None
-        self.layers = nn.ModuleList(
-            Block(spec, layer, norm_eps, attention, checkpointing) for layer in range(spec.L)
-        )
+        self.layers = nn.ModuleList(Block(spec, layer, norm_eps, attention, checkpointing) for layer in range(spec.L))
         self.norm = _norm(spec, norm_eps)
         # Связанная голова — та же матрица, что и эмбеддинг: весов ноль, произведение остаётся.
         self.head = None if spec.tie_embeddings else nn.Linear(spec.D, spec.V, bias=False)
@@ -427,7 +427,7 @@ class NanoLM(nn.Module):
     def new_cache(self, batch: int, length: int | None = None) -> KVCache:
         """Пустой кеш на `batch` запросов по `length` позиций (по умолчанию S)."""
         weight = self.embedding.weight
-        return KVCache(self.spec, batch, length or self.spec.S, weight.dtype, weight.device)
+        return KVCache(self.spec, batch, self.spec.S if length is None else length, weight.dtype, weight.device)
 
     @torch.inference_mode()
     def prefill(self, tokens_BT: Tensor, cache: KVCache, lengths: Sequence[int] | None = None) -> Tensor:
@@ -462,9 +462,7 @@ class NanoLM(nn.Module):
             if isinstance(module, nn.Linear):
                 module.weight.data = module.weight.data.t().contiguous().t()
 
-    def generate(
-        self, prompts: Sequence[Sequence[int]], max_new_tokens: int, **options: Any
-    ) -> list[list[int]]:
+    def generate(self, prompts: Sequence[Sequence[int]], max_new_tokens: int, **options: Any) -> list[list[int]]:
         """Продолжения запросов (только новые токены). Параметры — у `nanolm.generate.stream`."""
         from nanolm.generate import generate
 
@@ -503,7 +501,6 @@ class NanoLM(nn.Module):
         """Байты кеша B запросов длины S в типе весов модели."""
         dtype = _SHORT[self.embedding.weight.dtype]
         return int(budget.kv_cache_bytes(self.spec, B, S, dtype=dtype).total)
-
 
 
 _SHORT = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}

@@ -3,6 +3,7 @@
 Шаг — это волна. Прямой проход копит тензоры для обратного, обратный их отпускает, но сам заводит
 временные: градиенты по промежуточным тензорам и по весам. Пик — в одном из немногих мест:
 
+    softmax    прямой проход последнего слоя: наивное внимание держит три матрицы S×S на голову
     forward    логиты готовы, потери вот-вот
     loss       градиент по логитам и по их логарифмам, оба в fp32
     head       градиенты входа и матрицы головы
@@ -23,13 +24,14 @@
 
 from __future__ import annotations
 
-from nanolm.ops import axis_factors, multiply, table, weight_factors
+from nanolm.ops import axis_factors, inside_layer, multiply, table, weight_factors, window_groups
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from nanolm.ops import Factor
+    from nanolm.budget import Policy
+    from nanolm.ops import Factor, Op, Tensor
     from nanolm.spec import Spec
 
     #: Строка: имя, название, множители.
@@ -37,29 +39,36 @@ if TYPE_CHECKING:
 
 #: Момент → название для таблиц.
 TITLES = {
+    "softmax": "softmax последнего слоя",
     "forward": "конец прямого прохода",
-    "loss": "обратный проход функции потерь",
-    "head": "обратный проход головы",
+    "loss": "градиент функции потерь",
+    "head": "градиент головы",
     "head_cast": "градиент головы в fp32",
-    "norm": "обратный проход последней нормы",
-    "combine": "сложение ответов экспертов",
-    "ffn": "обратный проход полносвязного блока",
+    "norm": "градиент последней нормы",
+    "combine": "градиент суммы экспертов",
+    "ffn": "градиент полносвязного блока",
     "down": "градиент матрицы сжатия",
-    "attention": "обратный проход внимания",
+    "attention": "градиент внимания",
     "embedding": "градиент эмбеддинга",
     "optimizer": "шаг оптимизатора",
 }
 
-#: Сколько значений fp32 шириной D заводит обратный проход нормы: x·r, градиент·w и их произведение.
+#: Группа сохранённых тензоров, которую обратный проход отпускает вместе, → название.
+GROUPS = {
+    "logits": "логиты", "activations": "активации", "copies": "копии матриц", "final": "последняя норма",
+    "normed": "вход головы", "attention": "внимание слоя", "ffn": "полносвязный блок слоя",
+    "product": "вход сжатия", "expert_output": "ответы экспертов", "head_copy": "копия головы",
+    "down_copy": "копия матрицы сжатия", "ffn_copies": "копии матриц полносвязного блока",
+}  # fmt: skip
+
+#: Сколько тензоров fp32 шириной D заводит обратный проход нормы: x·r, градиент·w и их произведение.
 NORM_BUFFERS = 3
 
 
 class Moment:
-    """Один момент: что появилось и какие группы сохранённых тензоров уже отпущены.
+    """Один момент шага: `born` — что появилось, `freed` — какие группы сохранённого уже отпущены.
 
-    Группы: «logits», «final» — последняя норма, «ffn» и «attention» — половины последнего слоя, «product» — вход
-    матрицы сжатия, «expert_output», «activations» — всё, что держали активации. `layer` — при полном чекпоинтинге
-    слой уже пересчитан и его половины снова живы (кроме отпущенных).
+    `layer` — идёт обратный проход последнего слоя: при полном чекпоинтинге слой уже пересчитан.
     """
 
     __slots__ = ("born", "freed", "layer", "name")
@@ -73,93 +82,191 @@ class Moment:
         return TITLES[self.name]
 
 
-class _Sizes:
-    """Множители тензоров шага: токены, оси, байты."""
+def moments(spec: Spec, tokens: tuple[Factor, ...], policy: Policy) -> list[Moment]:
+    """Все моменты шага обучения этой модели."""
+    make = _Maker(spec, tokens, policy)
+    found = [*_exit_moments(make), *_ffn_moments(make), *_attention_moments(make), *_last_moments(make)]
+    if policy.checkpointing == "full":
+        for moment in found:
+            moment.born += _recomputed(make, moment)
+    return found
 
-    def __init__(self, spec: Spec, tokens: tuple[Factor, ...], recipe: dict[str, int]) -> None:
-        self.spec, self.tokens, self.recipe = spec, tokens, recipe
-        self.weights = {op.name: op for op in table(spec) if op.weight}
 
-    def tensor(self, name: str, title: str, axes: str, kind: str, count: int = 1, *, share: int = 0) -> Born:
-        """Тензор [B, S, оси]; ось «s» — ключи; `share` — доля строк одного эксперта, k/E."""
-        sizes = [self.tokens[1] if axis == "s" else axis_factors(axis, self.spec)[0] for axis in axes]
+class _Maker:
+    """Размеры временных тензоров шага."""
+
+    def __init__(self, spec: Spec, tokens: tuple[Factor, ...], policy: Policy) -> None:
+        self.spec, self.tokens, self.policy = spec, tokens, policy
+        self.rows = {op.name: op for op in table(spec)}
+        self.axes = {tensor.name: tensor.axes for op in self.rows.values() for tensor in op.keeps}
+        self.cast = policy.sizes["stream"] != policy.sizes["compute"]
+
+    def tensor(self, name: str, title: str, axes: str, kind: str, count: int = 1, rows: str = "") -> Born:
+        """Тензор [B, S, оси], ось «s» — ключи; `rows` — у смеси: «all» — k строк на токен, «one» — один эксперт."""
+        E, k = self.spec.experts, self.spec.experts_per_token
         many: list[Factor] = [(str(count), count)] if count != 1 else []
-        per: list[Factor] = [("k/E" if share > 1 else "k", self.spec.experts_per_token / share)] if share else []
-        return name, title, (*many, *self.tokens, *per, *sizes, (f"байт[{kind}]", self.recipe[kind]))
+        if rows and E:
+            many.append(("k", k) if rows == "all" else ("k/E", k / E))
+        sizes = [self.tokens[1] if axis == "s" else axis_factors(axis, self.spec)[0] for axis in axes]
+        return name, title, (*many, *self.tokens, *sizes, (f"байт[{kind}]", self.policy.sizes[kind]))
 
-    def gradient(self, name: str, title: str, size: int, used: Factor = ("1", 1)) -> Born:
-        """Градиент одной матрицы строки `name`: формы веса, одного слоя и одного эксперта."""
-        axes = axis_factors(self.weights[name].weight, self.spec)
-        return f"{name}_gradient", title, (*axes, ("байт", size))
+    def gradient(self, name: str, title: str, kind: str) -> Born:
+        """Градиент одной матрицы: вес строки `name`, один слой, один эксперт."""
+        axes = axis_factors(self.rows[name].weight, self.spec)
+        return f"{name}_{kind}_gradient", title, (*axes, (f"байт[{kind}]", self.policy.sizes[kind]))
 
-
-def moments(
-    spec: Spec, tokens: tuple[Factor, ...], sizes: dict[str, int], attention: str, checkpointing: str, master: bool
-) -> Iterator[Moment]:
-    """Все моменты шага. `sizes` — байты значения по виду тензора: compute, stream, fp32, gradients."""
-    make = _Sizes(spec, tokens, sizes)
-    lowered, cast = sizes["compute"] != 4, sizes["stream"] != sizes["compute"]
-    yield from _exit_moments(make, lowered, cast)
-    # Отложенное: градиент связанной матрицы ждёт второго слагаемого, от эмбеддинга.
-    stream = [make.tensor("stream_gradient", "градиент остаточного потока", "d", "stream")]
-    if spec.tie_embeddings:
-        stream.append(make.gradient("lm_head", "градиент головы ждёт градиента эмбеддинга", sizes["gradients"]))
-    if cast:
-        stream.append(make.tensor("lowered_gradient", "он же в точности вычислений", "d", "compute"))
-    yield from _ffn_moments(make, stream, cast)
-    yield _attention_moment(make, stream, attention, checkpointing)
-    table_gradient = make.gradient("embedding", "градиент таблицы эмбеддингов", sizes["gradients"])
-    yield Moment("embedding", [*stream[: 1 + spec.tie_embeddings], table_gradient], ("logits", "activations"))
-    widest = max((op for op in table(spec) if op.weight), key=lambda op: multiply(axis_factors(op.weight, spec)))
-    wide = make.gradient(widest.name, "градиент самой большой матрицы в fp32", 4)
-    yield Moment("optimizer", [wide] if master else [], ("logits", "activations"))
+    def stream(self) -> list[Born]:
+        """Что несёт с собой обратный проход слоёв: градиент потока и отложенный градиент связанной матрицы."""
+        found = [self.tensor("stream_gradient", "градиент остаточного потока", "d", "stream")]
+        if self.spec.tie_embeddings:
+            found.append(self.gradient("lm_head", "градиент головы ждёт градиента эмбеддинга", "gradients"))
+        return found
 
 
-def _exit_moments(make: _Sizes, lowered: bool, cast: bool) -> Iterator[Moment]:
-    """Потери, голова, последняя норма."""
+#: Что отпущено после головы и после последней нормы.
+_AFTER_HEAD, _AFTER_NORM = ("logits", "normed", "head_copy"), ("logits", "final", "head_copy")
+
+
+def _exit_moments(make: _Maker) -> Iterator[Moment]:
+    """Потери, голова, последняя норма: сохранено ещё всё."""
     logits = [make.tensor("logits_fp32", "логиты в fp32", "v", "fp32")]
-    lower = [make.tensor("logits", "логиты", "v", "compute")] if lowered else []
-    yield Moment("forward", [*logits, *lower])
+    if make.policy.sizes["compute"] != 4:
+        logits.append(make.tensor("logits", "логиты", "v", "compute"))
+    yield Moment("forward", logits)
     yield Moment("loss", [make.tensor("logit_gradients", "градиенты функции потерь и логитов", "v", "fp32", 2)])
     back = make.tensor("normed_gradient", "градиент входа головы", "d", "compute")
-    matrix = make.gradient("lm_head", "градиент матрицы головы", make.recipe["compute"])
-    grad = make.tensor("logit_gradient", "градиент логитов", "v", "compute")
-    yield Moment("head", [grad, back, matrix], ("logits",))
-    if cast:
-        wide = make.gradient("lm_head", "он же в fp32", 4)
-        yield Moment("head_cast", [back, matrix, wide], ("logits",))
-    waiting = make.gradient("lm_head", "градиент головы ждёт градиента эмбеддинга", make.recipe["gradients"])
-    norm = make.tensor("norm_buffers", "промежуточные нормы", "d", "fp32", NORM_BUFFERS)
-    yield Moment("norm", [back, norm, *([waiting] if make.spec.tie_embeddings else [])], ("logits", "normed"))
+    matrix = make.gradient("lm_head", "градиент матрицы головы", "compute")
+    yield Moment("head", [make.tensor("logit_gradient", "градиент логитов", "v", "compute"), back, matrix], ("logits",))
+    if make.cast:
+        yield Moment("head_cast", [back, matrix, make.gradient("lm_head", "он же в fp32", "fp32")], _AFTER_HEAD)
+    inner = make.tensor("norm_buffers", "промежуточные нормы", "d", "fp32", NORM_BUFFERS)
+    yield Moment("norm", [*make.stream()[1:], back, inner], _AFTER_HEAD)
 
 
-def _ffn_moments(make: _Sizes, stream: list[Born], cast: bool) -> Iterator[Moment]:
-    """Полносвязный блок последнего слоя; у смеси — её эксперты по одному."""
-    spec, done = make.spec, ("logits", "final")
-    share = spec.experts
-    count = 3 if spec.gated_ffn else 2
-    held: list[Born] = []
-    if spec.experts:
-        two = make.tensor("expert_gradients", "градиенты ответов экспертов и весов", "d", "compute", 2, share=1)
-        yield Moment("combine", [*stream, two], done, layer=True)
-        held = [make.tensor("expert_gradient", "градиент ответов экспертов", "d", "compute", share=1)]
-        done = (*done, "expert_output")
-    inner = make.tensor("ffn_gradients", "градиенты внутри блока", "f", "compute", count, share=share)
-    yield Moment("ffn", [*stream, *held, inner], (*done, "product"), layer=True)
-    one = make.tensor("product_gradient", "градиент входа сжатия", "f", "compute", share=share)
-    matrix = [make.gradient("down", "градиент матрицы сжатия", make.recipe["compute"])]
-    if cast:
-        matrix.append(make.gradient("down", "он же в fp32", 4))
-    yield Moment("down", [*stream, *held, one, *matrix], done, layer=True)
+def _ffn_moments(make: _Maker) -> Iterator[Moment]:
+    """Полносвязный блок последнего слоя; эксперты смеси идут по одному."""
+    born, done = make.stream(), list(_AFTER_NORM)
+    if make.spec.experts:
+        title = "градиенты ответов экспертов"
+        both = make.tensor("expert_gradients", title, "d", "compute", 2, "all")
+        yield Moment("combine", [*born, both], (*done,), True)
+        born.append(make.tensor("expert_gradient", title, "d", "compute", 1, "all"))
+        done.append("expert_output")
+    count = 3 if make.spec.gated_ffn else 2
+    inside = make.tensor("ffn_gradients", "градиенты внутри блока", "f", "compute", count, "one")
+    yield Moment("ffn", [*born, inside], (*done, "product", "down_copy"), True)
+    one = make.tensor("product_gradient", "градиент входа сжатия", "f", "compute", 1, "one")
+    born += [one, make.gradient("down", "градиент матрицы сжатия", "compute")]
+    if make.cast:
+        born.append(make.gradient("down", "он же в fp32", "fp32"))
+        done += ["product", "down_copy"]
+    yield Moment("down", born, (*done,), True)
 
 
-def _attention_moment(make: _Sizes, stream: list[Born], attention: str, checkpointing: str) -> Moment:
-    """Ядро внимания: слитому нужны градиенты q, k, v, наивному — две матрицы B·N·S²."""
-    again = checkpointing == "selective"
-    born = [*stream, make.tensor("context_gradient", "градиент выхода внимания", "nh", "compute")]
-    if attention == "naive":
-        born.append(make.tensor("probability_gradients", "градиенты вероятностей и оценок", "ns", "compute", 3 if again else 2))
-    else:
-        born.append(make.tensor("query_gradient", "градиент запроса", "nh", "compute", 2 if again else 1))
-        born.append(make.tensor("key_value_gradients", "градиенты ключа и значения", "kh", "compute", 2))
-    return Moment("attention", born, ("logits", "final", "ffn"), layer=True)
+def _attention_moments(make: _Maker) -> Iterator[Moment]:
+    """Ядро внимания последнего слоя: слитому нужны градиенты q, k и v, наивному — матрицы B·N·S²."""
+    naive, again = make.policy.attention == "naive", make.policy.checkpointing == "selective"
+    context = make.tensor("context_gradient", "градиент выхода внимания", make.axes["context"], "compute")
+    born, done = [*make.stream(), context], (*_AFTER_NORM, "ffn", "ffn_copies")
+    if naive:
+        title = "вероятности и градиенты" if again else "градиенты вероятностей и оценок"
+        square = make.tensor("probability_gradients", title, "ns", "compute", 2 + again)
+        yield Moment("attention", [*born, square], done, True)
+        title = "оценки до маски, с маской и вероятности" if again else "оценки до и после маски"
+        if make.policy.checkpointing != "full":
+            scores = make.tensor("scores", title, "ns", "compute", 2 + again)
+            yield Moment("softmax", [scores, *([] if again else _arguments(make))], ("logits", "final", "ffn"))
+        return
+    born.append(make.tensor("query_gradient", "градиент запроса", make.axes["query_rotated"], "compute", 1 + again))
+    born.append(make.tensor("key_value_gradients", "градиенты ключа и значения", make.axes["key_rotated"], "compute", 2))
+    yield Moment("attention", born, done, True)
+
+
+def _last_moments(make: _Maker) -> Iterator[Moment]:
+    """Всё сохранённое отпущено: остался градиент эмбеддинга, потом шаг оптимизатора."""
+    done = ("logits", "activations", "copies")
+    yield Moment("embedding", [*make.stream(), make.gradient("embedding", "градиент эмбеддинга", "gradients")], done)
+    weights = [op for op in make.rows.values() if op.weight]
+    widest = max(weights, key=lambda op: multiply(axis_factors(op.weight, make.spec)))
+    wide = make.gradient(widest.name, "градиент самой большой матрицы в fp32", "fp32")
+    yield Moment("optimizer", [wide] if make.policy.master else [], done)
+
+
+# --- Полный чекпоинтинг и группы ------------------------------------------------------------------
+
+
+def _recomputed(make: _Maker, moment: Moment) -> Iterator[Born]:
+    """Что добавляет полный чекпоинтинг: пересчитанный слой и то, что держат его аргументы."""
+    spec, tokens, policy = make.spec, make.tokens, make.policy
+    if "activations" not in moment.freed:
+        yield from _arguments(make)
+    if moment.layer:
+        sizes = group_bytes(spec, tokens, policy)
+        value = sizes["attention"] + sizes["ffn"] - sizes["entry"]
+        yield "recomputed", "пересчитанный слой", (("слой", value),)
+    if policy.cast and (moment.layer or moment.name == "forward"):
+        layers = 1 if moment.layer else spec.L
+        one = sum(multiply(weight_factors(op, spec)) // op.layers for op in copied(spec) if inside_layer(op))
+        count: Factor = ("L", layers) if layers > 1 else ("1", 1)
+        yield "layer_copies", "копии матриц слоя", (count, ("параметры слоя", one), ("байт", policy.sizes["compute"]))
+
+
+def _arguments(make: _Maker) -> Iterator[Born]:
+    """Маски и таблицы поворота: чекпоинт держит их как аргументы слоя, хотя autograd их не сохраняет."""
+    context = make.tokens[1]
+    size: Factor = ("байт[compute]", make.policy.sizes["compute"])
+    windows = {window for _, window in window_groups(make.spec)}
+    if make.policy.attention == "fused":
+        windows = {window for window in windows if window is not None and window < context[1]}
+    if windows:
+        yield "mask", "маски внимания", ((str(len(windows)), len(windows)), context, context, size)
+    if make.policy.checkpointing == "full" and make.cast and "rope_cos" in make.axes:
+        yield "rope", "таблицы поворота", (("2", 2), context, *axis_factors(make.axes["rope_cos"][1:], make.spec), size)
+
+
+def copied(spec: Spec) -> list[Op]:
+    """Матрицы, с которых autocast снимает копию в точности вычислений."""
+    return [op for op in table(spec) if op.product and op.weight]
+
+
+def _copy_bytes(spec: Spec, policy: Policy) -> dict[str, int]:
+    """Байты копий autocast: головы, матрицы сжатия одного слоя, всех матриц его полносвязного блока."""
+    sizes = dict.fromkeys(("head_copy", "down_copy", "ffn_copies"), 0)
+    for op in copied(spec) if policy.cast else ():
+        one = int(multiply(weight_factors(op, spec, ("1", 1)))) // op.layers * policy.sizes["compute"]
+        if op.name == "lm_head":
+            sizes["head_copy"] = one
+        elif op.name == "down":
+            sizes["down_copy"] = one
+        if op.component in ("ffn", "router"):
+            sizes["ffn_copies"] += one * (spec.experts if op.expert else 1)
+    return sizes
+
+
+def group_bytes(spec: Spec, tokens: tuple[Factor, ...], policy: Policy) -> dict[str, int]:
+    """Байты групп, которые отпускаются вместе. Слой здесь один, при полном чекпоинтинге — пересчитанный."""
+    whole, half = policy.recomputed(), "attention"
+    sizes = {**dict.fromkeys((*GROUPS, "entry"), 0), **_copy_bytes(spec, policy)}
+    for op in table(spec):
+        for tensor in op.keeps:
+            if whole.keeps(op, tensor) and not tensor.once:
+                for name in _groups(op, tensor, half):
+                    sizes[name] += whole.line(op, tensor, spec, tokens).value // op.layers
+        half = "ffn" if op.name == "output" else half
+    return sizes
+
+
+def _groups(op: Op, tensor: Tensor, half: str) -> Iterator[str]:
+    if not inside_layer(op):
+        yield "logits" if op.name == "lm_head" else "final"
+        if tensor.name == "normed":
+            yield "normed"
+        return
+    yield half
+    if tensor.entry:
+        yield "entry"
+    if tensor.name == "expert_output":
+        yield "expert_output"
+    # Вход сжатия — последний тензор строки: у SwiGLU произведение, у простого блока активация.
+    if op.name == "down" and tensor is op.keeps[-1]:
+        yield "product"

@@ -93,8 +93,7 @@ def load(
         for tensor, parameter in names.items():
             _check_tensor(files[places[tensor]], places[tensor], tensor, model.get_parameter(parameter).shape)
         weights = {
-            parameter: files[places[tensor]].get_tensor(tensor).to(device, dtype)
-            for tensor, parameter in names.items()
+            parameter: files[places[tensor]].get_tensor(tensor).to(device, dtype) for tensor, parameter in names.items()
         }
     model.load_state_dict(weights, assign=True)
     model.build_tables(model.embedding.weight.device, model.embedding.weight.dtype)
@@ -188,9 +187,7 @@ def _check_names(folder: Path, names: dict[str, str], places: dict[str, Path], s
     # Связанная голова в файле — копия эмбеддинга; частоты RoPE старые файлы хранили, мы их считаем.
     spare = {"lm_head.weight"} if spec.tie_embeddings else set()
     extra = [
-        name
-        for name in places
-        if name not in names and name not in spare and not name.endswith("rotary_emb.inv_freq")
+        name for name in places if name not in names and name not in spare and not name.endswith("rotary_emb.inv_freq")
     ]
     if extra:
         raise ValueError(

@@ -115,6 +115,11 @@ class _Fields:
             raise ValueError(f"{name} = {shown(value)}: нужно true или false")
         return value
 
+    def experts(self, default: int) -> int:
+        """Число экспертов: одно и то же поле разные версии transformers записывают под двумя именами."""
+        name = "num_experts" if self._config.get("num_experts") is not None else "num_local_experts"
+        return self.size(name, default)
+
     def numbers(self, name: str) -> frozenset[int]:
         value = self._config.get(name)
         if not isinstance(value, list | None) or not all(isinstance(item, int) for item in value or ()):
@@ -161,7 +166,7 @@ def _mixtral(fields: _Fields) -> Spec:
     return Spec(
         **_base(fields),
         window=fields.size("sliding_window", default=0, minimum=0) or None,
-        experts=fields.size("num_local_experts", default=8),
+        experts=fields.experts(default=8),
         experts_per_token=fields.size("num_experts_per_tok", default=2),
     )
 
@@ -304,7 +309,7 @@ def _falcon(fields: _Fields) -> Spec:
 def _qwen3_moe(fields: _Fields) -> Spec:
     """Слой без экспертов — из списка `mlp_only_layers` или не кратный `decoder_sparse_step`."""
     base = _base(fields)
-    bias, L, E = fields.flag("attention_bias", default=False), base["L"], fields.size("num_experts", default=128)
+    bias, L, E = fields.flag("attention_bias", default=False), base["L"], fields.experts(default=128)
     step, only = fields.size("decoder_sparse_step", default=1), fields.numbers("mlp_only_layers")
     dense = sum(i in only or (i + 1) % step != 0 for i in range(L))
     base |= {"H": fields.size("head_dim", default=128), "F": fields.size("moe_intermediate_size")}
@@ -318,7 +323,7 @@ def _qwen3_moe(fields: _Fields) -> Spec:
 def _olmoe(fields: _Fields) -> Spec:
     bias = fields.flag("attention_bias", default=False)
     return Spec(
-        **_base(fields), experts=fields.size("num_experts", default=64),
+        **_base(fields), experts=fields.experts(default=64),
         experts_per_token=fields.size("num_experts_per_tok", default=8),
         qkv_bias=bias, out_bias=bias, qk_norm=True, qk_norm_wide=True,
     )  # fmt: skip
@@ -331,7 +336,7 @@ def _gpt_oss(fields: _Fields) -> Spec:
     kinds = _by_kind(fields, base["L"], window)
     alternating = tuple(window if i % 2 == 0 else None for i in range(base["L"]))
     return Spec(
-        **base, experts=fields.size("num_local_experts", default=128),
+        **base, experts=fields.experts(default=128),
         experts_per_token=fields.size("num_experts_per_tok", default=4), router_bias=True,
         qkv_bias=bias, out_bias=bias, ffn_bias=True, sinks=True, window=alternating if kinds is None else kinds,
     )  # fmt: skip

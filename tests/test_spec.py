@@ -78,7 +78,9 @@ def test_required_sizes_have_no_none(field: str) -> None:
 @pytest.mark.parametrize("value", [LIMIT + 1, 10**30, 10**5000], ids=["limit", "30 digits", "5000 digits"])
 def test_sizes_beyond_any_model_are_refused(field: str, value: int) -> None:
     """10⁵⁰⁰⁰ не печатается десятичными цифрами: сообщение обойдётся без них."""
-    refused(f"{field} = {shown(value)}: больше предела 1\u00a0000\u00a0000\u00a0000\u00a0000", **{**SMALL, field: value})
+    refused(
+        f"{field} = {shown(value)}: больше предела 1\u00a0000\u00a0000\u00a0000\u00a0000", **{**SMALL, field: value}
+    )
 
 
 @pytest.mark.parametrize("field", [name for name, value in Spec(**SMALL).to_dict().items() if isinstance(value, bool)])

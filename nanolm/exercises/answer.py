@@ -22,14 +22,14 @@ SHOWN = 120
 _DECIMAL_COMMA = "В Python дробная часть отделяется точкой: `6,5` — это кортеж из 6 и 5."
 #: Имя типа → (как его назвать, что с этим делать).
 _TYPES = {
-    "str": ("строка", "Уберите кавычки и форматирование: нужно само число, оформит его print."),
-    "bytes": ("строка байтов", "Нужно само число."),
+    "str": ("строка", "Уберите кавычки и форматирование: оформит число print."),
+    "bytes": ("строка байтов", ""),
     "bool": ("логическое значение", "Похоже, в return стоит сравнение вместо вычисления."),
     "complex": ("комплексное число", "Проверьте степени и корни: число должно быть действительным."),
-    "tuple": ("кортеж", f"Нужно одно число. {_DECIMAL_COMMA}"),
-    "list": ("список", "Нужно одно число, без квадратных скобок."),
-    "set": ("множество", "Нужно одно число, без фигурных скобок."),
-    "dict": ("словарь", "Нужно одно число."),
+    "tuple": ("кортеж", _DECIMAL_COMMA),
+    "list": ("список", "Уберите квадратные скобки."),
+    "set": ("множество", "Уберите фигурные скобки."),
+    "dict": ("словарь", ""),
     "function": ("функция", "Похоже, при вызове забыты скобки."),
     "builtin_function_or_method": ("функция", "Похоже, при вызове забыты скобки."),
     "generator": ("генератор", "Замените yield на return."),
@@ -85,10 +85,8 @@ def read(value: Any, returns: Sequence[str]) -> tuple[Number, ...] | Problem:
 def _read_one(value: Any, place: str) -> tuple[Number] | Problem:
     number = as_number(value)
     if number is None:
-        kind, advice = _TYPES.get(type(plain(value)).__name__, (f"объект типа {type(value).__name__}", "Нужно число."))
-        if hasattr(value, "close") and kind == "корутина":
-            value.close()  # иначе Python предупредит о корутине, которую никто не ждал
-        return Problem("wrong-type", f"Вместо числа{place} получено другое: {kind} {shown(value)}. {advice}")
+        kind, advice = _TYPES.get(type(plain(value)).__name__, (f"объект типа {type(value).__name__}", ""))
+        return Problem("wrong-type", f"Нужно число{place}, а получено: {kind} {shown(value)}. {advice}".strip())
     if isinstance(number, float) and not math.isfinite(number):
         return Problem("not-finite", f"Получено{place} {units.number(number)}: проверьте деление и степени.")
     return (number,)
@@ -136,10 +134,13 @@ def _shown_number(number: Number) -> str:
     if exact.denominator == 1 and abs(exact) < 10**15:
         return units.number(int(exact))
     if abs(exact) >= 10**300:
-        return f"больше 10{chr(0xB3)}{chr(0x2070)}{chr(0x2070)}" if exact > 0 else "отрицательное число такой же длины"
+        return "больше 10³⁰⁰" if exact > 0 else "меньше −10³⁰⁰"
     value = float(exact)
+    if not value:
+        return "меньше 10⁻³⁰⁰ по модулю"
     if not 1e-3 <= abs(value) < 1e15:
-        return units.scientific(value, 6)
+        mantissa, exponent = units.scientific(value, 6).split("·")
+        return f"{mantissa.rstrip('0').rstrip(',')}·{exponent}"
     return units.decimal(value, max(0, 6 - math.floor(math.log10(abs(value)))))
 
 

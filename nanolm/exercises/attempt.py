@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import inspect
 import io
 import linecache
@@ -18,7 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, NamedTuple
 
 #: Секунд на всю проверку. Страница останавливает свой поток через пять.
@@ -81,6 +82,10 @@ class Clock:
             return
 
         def trace(frame: FrameType, event: str, arg: object) -> Any:
+            if _foreign(frame.f_code.co_filename):
+                return None
+            # По командам, а не по строкам: `while True: pass` в одну строку событий строк не даёт.
+            frame.f_trace_opcodes = True
             if time.monotonic() > self.end:
                 raise TooLong
             return trace
@@ -100,7 +105,9 @@ def run(function: Callable[..., Any], args: Sequence[Any], names: Sequence[str],
         with redirect_stdout(output), redirect_stderr(io.StringIO()), _without_input(), clock.watching():
             value = function(*call[0], **call[1])
     except BaseException as error:  # SystemExit и KeyboardInterrupt тоже: урок не должен падать
-        return Outcome(None, "".join(output.parts), error, *place(error.__traceback__))
+        return Outcome(None, "".join(output.parts), error, *place(error))
+    if inspect.iscoroutine(value):
+        value.close()  # иначе Python предупредит о корутине, которую никто не ждал
     return Outcome(value, "".join(output.parts))
 
 
@@ -119,19 +126,24 @@ def _without_input() -> Iterator[None]:
         builtins.input = before
 
 
-def place(trace: TracebackType | None) -> tuple[int | None, str]:
+def place(error: BaseException) -> tuple[int | None, str]:
     """Самая глубокая строка, написанная учащимся: номер и текст. Кадры наши и библиотек пропускаются."""
     found: tuple[int | None, str] = (None, "")
+    trace = error.__traceback__
     while trace is not None:
-        filename = trace.tb_frame.f_code.co_filename
-        if not _foreign(filename):
-            line = linecache.getline(filename, trace.tb_lineno, trace.tb_frame.f_globals)
+        code = trace.tb_frame.f_code
+        # Стек кончается на входе в функцию, на строке def, а показать надо строку, которая её зовёт.
+        entering = isinstance(error, RecursionError) and trace.tb_lineno == code.co_firstlineno and found[0]
+        if not entering and not _foreign(code.co_filename):
+            line = linecache.getline(code.co_filename, trace.tb_lineno, trace.tb_frame.f_globals)
             found = (trace.tb_lineno, line.strip())
         trace = trace.tb_next
     return found
 
 
+@functools.lru_cache(maxsize=256)
 def _foreign(filename: str) -> bool:
+    """Файл наш или библиотеки, а не учащегося."""
     path = os.path.abspath(filename)
     packages = ("site-packages", "dist-packages")
     return filename.startswith("<frozen") or path.startswith((_OURS, _LIBRARY)) or any(p in path for p in packages)

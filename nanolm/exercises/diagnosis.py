@@ -67,7 +67,15 @@ def evaluate(function: Callable[..., Any], point: Sequence[Any]) -> Answer | Non
 
 def diagnose(trial: Trial) -> Finding | None:
     """Первая примета, которая подошла."""
-    return next(filter(None, (rule(trial) for rule in RULES)), None)
+    return next(filter(None, (_applied(rule, trial) for rule in RULES)), None)
+
+
+def _applied(rule: Callable[[Trial], Finding | None], trial: Trial) -> Finding | None:
+    """Ответ вроде 10⁴⁰⁰ не помещается в float: такому правилу он просто не подошёл."""
+    try:
+        return rule(trial)
+    except ArithmeticError:
+        return None
 
 
 # --- Правила ------------------------------------------------------------------------------------

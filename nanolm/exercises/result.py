@@ -50,7 +50,7 @@ class Result(NamedTuple):
         """Подписанные строки под сообщением; пустые пропущены."""
         where = f"{self.line}: {self.source}" if self.source else str(self.line or "")
         rows = (
-            ("Вызов", self.input),
+            ("Вход", self.input),
             ("Получено", self.got),
             ("Ожидалось", self.expected),
             ("Ваша строка", where),

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -22,11 +22,11 @@ ROUGH = Fraction(1, 10)
 
 
 class Entry(NamedTuple):
-    """Запись словаря: сценарий, исход и что о нём сказать."""
+    """Запись словаря: сценарий, исход и все подходящие объяснения, вероятные — раньше."""
 
     name: str
     status: str
-    finding: Finding
+    findings: tuple[Finding, ...]
     got: str = ""
     expected: str = ""
 
@@ -83,43 +83,42 @@ def _letters(text: str) -> str:
 
 def _stranger(key: Any) -> Entry:
     meaning = "такого сценария в таблице нет, или он записан дважды."
-    return Entry(shown(key), "wrong", Finding("unknown-scenario", meaning, f"Сценарии: {', '.join(SCENARIOS)}."))
+    return Entry(shown(key), "wrong", (Finding("unknown-scenario", meaning, f"Сценарии: {', '.join(SCENARIOS)}."),))
 
 
 def _entry(exercise: Exercise, name: str, given: dict[str, Any]) -> Entry:
     """Исход одной записи."""
-    value = given.get(name)
     if name not in given:
-        return Entry(name, "wrong", Finding("missing-scenario", "записи нет.", f"Добавьте ключ «{name}»."))
+        return Entry(name, "wrong", (Finding("missing-scenario", "записи нет.", f"Добавьте ключ «{name}»."),))
+    value = given[name]
     if value is None or contains_ellipsis(value):
-        return Entry(name, "not_started", Finding(None, "ещё не посчитано."))
+        return Entry(name, "not_started", (Finding(None, "ещё не посчитано."),))
     answer = read(value, ())
     if isinstance(answer, Problem):
-        return Entry(name, "wrong", Finding(answer.id, answer.text), shown(value))
+        return Entry(name, "wrong", (Finding(answer.id, answer.text),), shown(value))
     right = (exercise.solve()[name],)
     if close(answer, right, exercise.tolerance):
-        return Entry(name, "correct", Finding(None, ""))
-    got, expected = pair(answer[0], right[0])
-    return Entry(name, "wrong", _diagnose(exercise, name, answer[0]), got, expected)
+        return Entry(name, "correct", ())
+    return Entry(name, "wrong", tuple(_diagnose(exercise, name, answer[0])), *pair(answer[0], right[0]))
 
 
-def _diagnose(exercise: Exercise, name: str, got: Number) -> Finding:
+def _diagnose(exercise: Exercise, name: str, got: Number) -> Iterator[Finding]:
     """Почему число не то: ошибка формулы, чужая строка, потерянная приставка, грубое округление."""
     for mistake in exercise.mistakes:
         if close((got,), (mistake.wrong(*SCENARIOS[name]),), exercise.tolerance):
-            return Finding(mistake.id, mistake.meaning, mistake.hint)
+            yield Finding(mistake.id, mistake.meaning, mistake.hint)
     right = exercise.solve()
     for other, value in right.items():
         if close((got,), (value,), exercise.tolerance):
-            return Finding("other-scenario", f"это ответ для сценария {other}.", "Сверьте строки таблицы.")
+            yield Finding("other-scenario", f"это ответ для сценария {other}.", "Сверьте строки таблицы.")
     if close((got,), (right[name],), ROUGH):
-        return Finding("too-rough", "порядок верен, но округлено слишком грубо: нужна точность 1\u00a0%.", _KEEP)
+        yield Finding("too-rough", "порядок верен, но округлено слишком грубо: нужна точность 1\u00a0%.", _KEEP)
     power = _power_of_ten(got, right[name], exercise.tolerance)
     if power:
         more = "больше" if power > 0 else "меньше"
         times = units.scientific(10.0 ** abs(power), 0).replace("1·", "")
-        return Finding("power-of-ten", f"число {more} верного ровно в {times} раз.", _PREFIX)
-    return Finding(None, "число не то.", f'Подсказка: hint("{exercise.id}").')
+        yield Finding("power-of-ten", f"число {more} верного ровно в {times} раз.", _PREFIX)
+    yield Finding(None, "число не то.", f'Подсказка: hint("{exercise.id}").')
 
 
 _KEEP = "Округляйте в самом конце и оставляйте три значащие цифры."
@@ -141,15 +140,22 @@ def _summary(exercise: Exercise, status: str, chosen: list[Entry], entries: list
     if status == "correct":
         text = f"Все сценарии сошлись с точностью 1\u00a0%: {passed} из {len(entries)}."
         return Result(exercise.id, exercise.title, status, text, passed=passed, total=len(entries))
-    ids = {entry.finding.id for entry in chosen}
-    first = chosen[0]
-    lines = [f"{entry.name}: {_uncapitalized(entry.finding.meaning)}" for entry in chosen]
-    given = SCENARIOS.get(first.name)
+    common = _common(chosen)
+    findings = [next(f for f in entry.findings if common in (None, f.id)) for entry in chosen]
+    pairs = zip(chosen, findings, strict=True)
+    first, given = chosen[0], SCENARIOS.get(chosen[0].name)
     return Result(
-        exercise.id, exercise.title, status, "\n".join(lines), ids.pop() if len(ids) == 1 else None,
-        first.finding.hint, _written(first.name, given) if given and status == "wrong" else "",
+        exercise.id, exercise.title, status,
+        "\n".join(f"{entry.name}: {_uncapitalized(finding.meaning)}" for entry, finding in pairs),
+        common, findings[0].hint, _written(first.name, given) if given and status == "wrong" else "",
         first.got, first.expected, passed=passed, total=len(entries),
     )  # fmt: skip
+
+
+def _common(chosen: list[Entry]) -> str | None:
+    """Ошибка, которая объясняет все записи: совпадение в одной строке бывает случайным."""
+    sets = [{finding.id for finding in entry.findings} for entry in chosen]
+    return next((f.id for f in chosen[0].findings if f.id and all(f.id in ids for ids in sets)), None)
 
 
 def _uncapitalized(text: str) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import oracles
 import pytest
@@ -30,7 +30,11 @@ from nanolm.budget import (
     training_memory,
 )
 from nanolm.ops import distinct_experts, pairs, parameter_shapes
-from nanolm.spec import Spec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nanolm.spec import Spec
 
 batches = st.integers(1, 6)
 contexts = st.integers(1, 90)
@@ -219,9 +223,7 @@ def test_training_is_three_forwards(spec: Spec, S: int) -> None:
 
 @given(specs(), contexts)
 def test_causal_windowed_full(spec: Spec, S: int) -> None:
-    causal, windowed, full = (
-        flops_per_token(spec, S, attention=kind).total for kind in ("causal", "windowed", "full")
-    )
+    causal, windowed, full = (flops_per_token(spec, S, attention=kind).total for kind in ("causal", "windowed", "full"))
     assert causal <= windowed <= full
     if spec.window is None:
         assert windowed == full
@@ -266,9 +268,7 @@ def test_optimizers_in_order(spec: Spec, recipe: str) -> None:
 @given(specs(), batches, contexts)
 def test_counted_activations_in_order(spec: Spec, B: int, S: int) -> None:
     """Размноженные до N голов ключи не меньше неразмноженных; равны они при G = 1."""
-    every, expanded = (
-        training_memory(spec, B, S, activations=kind)["activations"] for kind in ("all", "expanded")
-    )
+    every, expanded = (training_memory(spec, B, S, activations=kind)["activations"] for kind in ("all", "expanded"))
     assert expanded >= every
     if spec.G == 1:
         assert expanded == every

@@ -1,0 +1,271 @@
+"""config.json → Spec: поля семейств, окна по слоям, отказы; независимый ответчик — сам transformers."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from nanolm.budget import parameter_breakdown
+from nanolm.spec import Spec
+from nanolm.zoo import FAMILIES, MAX_CONFIG_BYTES, MAX_LAYERS, from_config, preset, presets
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LLAMA = presets()["llama-3-8b"]["config"]
+QWEN = {**presets()["qwen2.5-7b"]["config"], "num_hidden_layers": 4}
+
+
+# --- откуда читается ----------------------------------------------------------------------------
+
+
+def test_dictionary_path_and_folder_give_one_spec(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(LLAMA), encoding="utf-8")
+    expected = Spec(V=128256, D=4096, L=32, N=32, K=8, F=14336, S=8192)
+    for source in (LLAMA, config, str(config), tmp_path, str(tmp_path)):
+        assert from_config(source) == expected
+
+
+@pytest.mark.parametrize(
+    "encode", [lambda text: text.encode("utf-8-sig"), lambda text: text.replace("\n", "\r\n").encode()]
+)
+def test_bom_and_crlf_are_read(tmp_path: Path, encode: Any) -> None:
+    (tmp_path / "config.json").write_bytes(encode(json.dumps(LLAMA, indent=1)))
+    assert from_config(tmp_path) == from_config(LLAMA)
+
+
+def test_source_is_not_changed() -> None:
+    before = json.dumps(LLAMA)
+    from_config(LLAMA)
+    assert json.dumps(LLAMA) == before
+
+
+@pytest.mark.parametrize("source", [None, 5, ["llama"], b"config.json"])
+def test_other_sources_are_refused(source: object) -> None:
+    with pytest.raises(ValueError, match=r"config = .*: нужен путь или словарь"):
+        from_config(source)  # type: ignore[arg-type]
+
+
+def test_limit_is_on_bytes_read(tmp_path: Path) -> None:
+    """Ровно предел — ещё читается, на байт больше — уже нет."""
+    text = json.dumps(LLAMA)
+    config = tmp_path / "config.json"
+    config.write_text(text + " " * (MAX_CONFIG_BYTES - len(text)), encoding="utf-8")
+    assert from_config(config) == from_config(LLAMA)
+    config.write_text(text + " " * (MAX_CONFIG_BYTES - len(text) + 1), encoding="utf-8")
+    with pytest.raises(ValueError, match="больше 4 МиБ"):
+        from_config(config)
+
+
+# --- поля ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "value"),
+    [
+        ({"head_dim": 96}, "H", 96),
+        ({"head_dim": None}, "H", 128),
+        ({"num_key_value_heads": None}, "K", 32),
+        ({"tie_word_embeddings": True}, "tie_embeddings", True),
+        ({"tie_word_embeddings": None}, "tie_embeddings", False),
+        ({"attention_bias": True}, "qkv_bias", True),
+        ({"attention_bias": True}, "out_bias", True),
+        ({"mlp_bias": True}, "ffn_bias", True),
+        ({"max_position_embeddings": 131_072}, "S", 131_072),
+    ],
+)
+def test_fields_of_llama(changes: dict[str, Any], field: str, value: object) -> None:
+    """`attention_bias` у Llama добавляет смещение и выходной проекции: публичный калькулятор его терял."""
+    assert getattr(from_config({**LLAMA, **changes}), field) == value
+
+
+def test_qwen2_has_biases_only_at_q_k_v() -> None:
+    """Смещение выходной проекции, которого нет, завышает Qwen2.5-7B на 28·3584 параметров."""
+    spec = preset("qwen2.5-7b")
+    assert (spec.qkv_bias, spec.out_bias, spec.ffn_bias) == (True, False, False)
+    assert parameter_breakdown(spec).total == 7_615_616_512 == 7_615_716_864 - 28 * 3584
+
+
+def test_qwen3_head_size_is_its_own() -> None:
+    """H = 128, а D/N было бы 80: кеш вышел бы 720 МиБ вместо 1152."""
+    spec = preset("qwen3-4b")
+    assert (spec.H, spec.D // spec.N, spec.qk_norm) == (128, 80, True)
+    assert from_config({**presets()["qwen3-4b"]["config"], "head_dim": None}).H == 128
+
+
+@pytest.mark.parametrize(
+    ("changes", "windows"),
+    [
+        ({}, (None,) * 4),
+        ({"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 3}, (None, None, None, 64)),
+        ({"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 0}, (64,) * 4),
+        ({"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 9}, (None,) * 4),
+        (
+            {
+                "use_sliding_window": True, "sliding_window": 64,
+                "layer_types": ["sliding_attention", "full_attention", "full_attention", "sliding_attention"],
+            },
+            (64, None, None, 64),
+        ),
+    ],
+)  # fmt: skip
+def test_windows_of_qwen(changes: dict[str, Any], windows: tuple[int | None, ...]) -> None:
+    assert from_config({**QWEN, **changes}).windows == windows
+
+
+def test_window_of_mistral_is_in_every_layer() -> None:
+    assert preset("mistral-7b-v0.1").window == 4096
+    assert preset("mistral-7b-v0.3").window is None
+    assert from_config({**presets()["mistral-7b-v0.1"]["config"], "sliding_window": None}).window is None
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({**QWEN, "use_sliding_window": True, "layer_types": ["full_attention"]}, "layer_types: нужен список из 4"),
+        ({**QWEN, "use_sliding_window": True, "layer_types": "full"}, "layer_types: нужен список из 4"),
+        (
+            {**QWEN, "use_sliding_window": True, "layer_types": ["full_attention"] * 3 + ["chunked_attention"]},
+            "layer_types: 'chunked_attention': нужно одно из: sliding_attention, full_attention",
+        ),
+        ({**QWEN, "use_sliding_window": True, "layer_types": [[]] * 4}, "layer_types: []: нужно одно из"),
+        ({**LLAMA, "vocab_size": 3.0}, "vocab_size = 3.0: нужно целое число"),
+        ({**LLAMA, "num_hidden_layers": MAX_LAYERS + 1}, "num_hidden_layers = 100001: больше предела"),
+        ({**LLAMA, "hidden_size": 100}, "head_dim: обязательное поле не задано"),
+        ({**LLAMA, "attention_bias": 1}, "attention_bias = 1: нужно true или false"),
+        ({**LLAMA, "model_type": "LLAMA"}, "model_type = 'LLAMA': семейство не поддерживается"),
+        ({**LLAMA, "model_type": "x" * 10_000}, "семейство не поддерживается; есть llama, mistral"),
+        ({**LLAMA, "quantization_config": {"quant_method": "awq"}}, "quantization_config: сжатые веса"),
+    ],
+)
+def test_refusals_name_the_field(config: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)) as caught:
+        from_config(config)
+    assert len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize("family", ["mixtral", "qwen3_moe", "olmoe", "gpt_oss"])
+@pytest.mark.parametrize("name", ["num_experts", "num_local_experts"])
+def test_number_of_experts_under_either_name(family: str, name: str) -> None:
+    """transformers 5 записывает число экспертов Qwen3-MoE под новым именем: умолчание 128 было бы догадкой."""
+    config = {"model_type": family, **SMALL, "moe_intermediate_size": 33, "num_experts_per_tok": 2, name: 5}
+    assert from_config(config).experts == 5
+
+
+@pytest.mark.parametrize("field", [name for name in LLAMA if name not in {"model_type", "tie_word_embeddings"}])
+def test_every_size_of_a_config_matters(field: str) -> None:
+    """Размер, который прочли и забыли, — ошибка; здесь каждый меняет Spec."""
+    changed = from_config({**LLAMA, field: LLAMA[field] * 2})
+    assert changed != from_config(LLAMA)
+
+
+# --- пресеты ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", presets())
+def test_preset_record_is_complete(name: str) -> None:
+    entry = presets()[name]
+    assert set(entry) == {"title", "source", "total", "config"}
+    assert entry["source"].startswith("https://")
+    assert entry["title"]
+    assert entry["config"]["model_type"] in FAMILIES
+    assert preset(name) == from_config(entry["config"])
+
+
+def test_promised_presets_are_there() -> None:
+    for name in ("llama-3-8b", "llama-2-7b", "mistral-7b-v0.1", "mixtral-8x7b", "qwen2.5-7b", "qwen3-8b", "gpt2"):
+        assert name in presets()
+    assert preset("LLAMA-3-8B") == preset("llama-3-8b")
+
+
+def test_unknown_preset_suggests_close_names() -> None:
+    with pytest.raises(ValueError, match=r"preset = 'llama-3-8': такой модели нет; похожие: .*llama-3-8b"):
+        preset("llama-3-8")
+    with pytest.raises(ValueError, match="похожие: llama-2-7b"):
+        preset("щщщ")
+
+
+# --- сверка с transformers ----------------------------------------------------------------------
+
+SMALL = {
+    "vocab_size": 101, "hidden_size": 48, "num_hidden_layers": 5, "num_attention_heads": 6, "num_key_value_heads": 2,
+    "intermediate_size": 70, "max_position_embeddings": 64, "pad_token_id": None, "bos_token_id": 0, "eos_token_id": 0,
+}  # fmt: skip
+MOE = {"num_experts_per_tok": 2, "moe_intermediate_size": 33}
+LATENT = {
+    "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 6, "num_key_value_heads": 6,
+    "n_routed_experts": 4, "n_shared_experts": 2, "n_group": 2, "topk_group": 1, **MOE,
+}  # fmt: skip
+PEERS: list[tuple[str, dict[str, Any]]] = [
+    ("llama", {"attention_bias": True}),
+    ("llama", {"mlp_bias": True, "tie_word_embeddings": True, "head_dim": 10}),
+    ("mistral", {"head_dim": 12, "sliding_window": 16}),
+    ("mixtral", {"num_local_experts": 3, "num_experts_per_tok": 2, "sliding_window": None}),
+    ("qwen2", {"use_sliding_window": True, "max_window_layers": 2, "sliding_window": 8}),
+    ("qwen3", {"attention_bias": True, "head_dim": 6}),
+    ("qwen3", {}),
+    ("qwen3_moe", {"num_experts": 4, "head_dim": 10, "decoder_sparse_step": 2, **MOE}),
+    ("qwen3_moe", {"num_experts": 4, "head_dim": 10, "mlp_only_layers": [0, 3], **MOE}),
+    ("gemma", {"attention_bias": True, "head_dim": 10}),
+    ("gemma2", {"head_dim": 10, "sliding_window": 16}),
+    ("gemma3_text", {"head_dim": 10, "sliding_window": 16, "attention_bias": True}),
+    ("phi3", {"sliding_window": 16}),
+    ("olmo2", {}),
+    ("olmoe", {"num_experts": 4, "num_experts_per_tok": 2}),
+    ("smollm3", {"attention_bias": True}),
+    ("glm4_moe", {"n_routed_experts": 4, "n_shared_experts": 1, "head_dim": 10, "use_qk_norm": True, **MOE}),
+    ("gpt_oss", {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 10, "sliding_window": 16}),
+    ("deepseek_v2", {**LATENT, "q_lora_rank": None}),
+    ("deepseek_v2", {**LATENT, "q_lora_rank": 12, "first_k_dense_replace": 2}),
+    ("deepseek_v3", {**LATENT, "q_lora_rank": 12, "attention_bias": True}),
+    ("gpt_neox", {"num_key_value_heads": None}),
+    ("opt", {"ffn_dim": 70, "word_embed_proj_dim": 48}),
+    ("falcon", {}),
+    ("falcon", {"new_decoder_architecture": True, "num_kv_heads": 2, "bias": True}),
+    ("falcon", {"parallel_attn": False, "multi_query": False, "bias": True}),
+    ("gpt2", {"n_embd": 48, "n_layer": 3, "n_head": 4, "n_positions": 32, "n_inner": 77}),
+]
+
+
+@pytest.fixture(scope="module")
+def peer() -> Any:
+    """transformers: загружается один раз и только этим тестам."""
+    return pytest.importorskip("transformers")
+
+
+@pytest.mark.parametrize(("family", "extra"), PEERS, ids=[f"{family}-{i}" for i, (family, _) in enumerate(PEERS)])
+def test_parameters_equal_those_of_transformers(peer: Any, family: str, extra: dict[str, Any]) -> None:
+    """Модель строится на устройстве meta: память не нужна, тензоры настоящие. Наше чтение — из того же файла."""
+    import torch
+
+    fields = {**(SMALL if family != "gpt2" else {"vocab_size": 101}), **extra}
+    config = peer.AutoConfig.for_model(family, **fields)
+    with torch.device("meta"):
+        model = peer.AutoModelForCausalLM.from_config(config)
+    model.tie_weights()
+    tensors = {id(tensor): tensor.numel() for tensor in model.parameters()}
+    written = json.loads(config.to_json_string(use_diff=False))
+    assert parameter_breakdown(from_config(written)).total == sum(tensors.values())
+    if family != "falcon":
+        # Краткая запись опускает значения по умолчанию: наши обязаны совпасть с теми, что у transformers.
+        assert parameter_breakdown(from_config({"model_type": family, **fields})).total == sum(tensors.values())
+
+
+ALTERNATING = [row for row in PEERS if row[0] in {"qwen2", "qwen3", "gemma2", "gemma3_text", "smollm3", "gpt_oss"}]
+
+
+@pytest.mark.parametrize(("family", "extra"), ALTERNATING)
+def test_windows_equal_those_of_transformers(peer: Any, family: str, extra: dict[str, Any]) -> None:
+    """Какие слои с окном, transformers сам выписывает в `layer_types`."""
+    config = peer.AutoConfig.for_model(family, **{**SMALL, **extra})
+    expected = tuple(config.sliding_window if kind == "sliding_attention" else None for kind in config.layer_types)
+    assert from_config({"model_type": family, **SMALL, **extra}).windows == expected
+
+
+def test_every_family_is_compared_with_its_peer() -> None:
+    """Семейство без сверки здесь — не разобранное до последнего параметра. Kimi K2 — это deepseek_v3."""
+    assert set(FAMILIES) - {family for family, _ in PEERS} <= {"kimi_k2"}
