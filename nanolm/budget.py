@@ -444,7 +444,7 @@ def _inference_buffers(spec: Spec, B: int, S: int, dtype: str) -> list[Line]:
             if tensor.dtype == "compute" and tensor.only != "naive" and not tensor.once:
                 used: list[Factor] = [("k", spec.experts_per_token)] if op.expert else []
                 factors = (*tokens, *used, *axis_factors(tensor.axes, spec), size)
-                halves[half].append(Line(tensor.name, "buffers", f"буфер: {tensor.name}", factors))
+                halves[half].append(Line(tensor.name, "buffers", f"буфер: {tensor.title}", factors))
     heaviest = max(halves.values(), key=lambda lines: sum(line.value for line in lines))
     stream = [
         Line(name, "buffers", title, (*tokens, ("D", spec.D), size))
@@ -634,7 +634,7 @@ class Policy:
         sizes = [tokens[1] if axis == "s" else axis_factors(axis, spec)[0] for axis in axes]
         component = "logits" if op.component == "lm_head" else "activations"
         size: Factor = (f"байт[{tensor.dtype}]", self.sizes[tensor.dtype])
-        return Line(tensor.name, component, f"{op.title}: {tensor.name}", (*factors, *sizes, size))
+        return Line(tensor.name, component, f"{op.title}: {tensor.title}", (*factors, *sizes, size))
 
 
 def _activation_lines(spec: Spec, tokens: tuple[Factor, ...], policy: Policy) -> Iterator[Line]:

@@ -31,6 +31,26 @@ if TYPE_CHECKING:
     Factor = tuple[str, int | float]
 
 
+#: Имя сохраняемого тензора → как его назвать человеку.
+TENSOR_TITLES = {
+    "block_input": "вход блока", "residual": "остаточный поток между половинами", "final_input": "выход последнего слоя",
+    "rstd": "обратные отклонения", "mean": "средние", "normed": "выход нормы",
+    "query": "запрос", "key": "ключ", "value": "значение", "query_rstd": "обратные отклонения запроса",
+    "key_rstd": "обратные отклонения ключа", "query_rotated": "повёрнутый запрос", "key_rotated": "повёрнутый ключ",
+    "rope_cos": "косинусы поворота", "rope_sin": "синусы поворота",
+    "probabilities": "вероятности внимания", "context": "выход внимания", "logsumexp": "логарифмы сумм",
+    "attention_output": "выход проекции", "ffn_output": "выход блока",
+    "query_down": "сжатый запрос", "query_up": "восстановленный запрос", "kv_down": "сжатые ключ и значение",
+    "kv_up": "восстановленные ключ и значение", "query_down_rstd": "обратные отклонения",
+    "kv_down_rstd": "обратные отклонения", "query_down_normed": "выход нормы", "kv_down_normed": "выход нормы",
+    "gate": "ворота", "up": "расширение", "activated": "после активации", "product": "ворота на расширение",
+    "expert_index": "номера экспертов", "routing_weight": "веса экспертов", "routing_weight_lowered": "они же в bf16",
+    "row_index": "порядок строк", "gathered": "разложенные токены", "inverse_index": "обратный порядок",
+    "expert_output": "ответы экспертов",
+    "logits": "логиты", "log_probabilities": "логарифмы вероятностей", "loss_weight": "нормировка функции потерь",
+}  # fmt: skip
+
+
 class Tensor:
     """Тензор, который операция держит до обратного прохода.
 
@@ -61,6 +81,11 @@ class Tensor:
         self.name, self.axes, self.dtype = name, axes, dtype
         self.saved, self.counted, self.only = saved, counted, only
         self.core, self.entry, self.when, self.once = core, entry, when, once
+
+    @property
+    def title(self) -> str:
+        """Название по-русски."""
+        return TENSOR_TITLES[self.name]
 
 
 class Op:

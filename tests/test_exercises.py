@@ -26,8 +26,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanolm import budget
-from nanolm.exercises import SCENARIOS, check, exercises, formulas, hint
-from nanolm.exercises.attempt import LIMIT_S, PRINT_LIMIT
+from nanolm.exercises import SCENARIOS, attempt, check, exercises, formulas, hint
+from nanolm.exercises.attempt import PRINT_LIMIT
 from nanolm.exercises.diagnosis import FLOAT, evaluate, rounded, swapped
 from nanolm.exercises.judge import written
 
@@ -146,7 +146,7 @@ def test_every_exercise_of_the_design_is_there_and_has_a_solution_here():
 
 @by_function
 def test_solution_is_correct_whatever_the_random_points(exercise):
-    for seed in range(100):
+    for seed in range(25):
         result = check(exercise.id, solution(exercise.id), seed=seed)
         assert result.status == "correct", str(result)
     assert result.misconception is None
@@ -251,7 +251,7 @@ NAMED = [(exercise, mistake) for exercise in FUNCTIONS for mistake in exercise.m
 
 @pytest.mark.parametrize(("exercise", "mistake"), NAMED, ids=[f"{e.id}-{m.id}-{i}" for i, (e, m) in enumerate(NAMED)])
 def test_each_misconceptions_own_function_gets_its_own_id(exercise, mistake):
-    for seed in range(20):
+    for seed in range(5):
         result = check(exercise.id, mistake.wrong, seed=seed)
         assert (result.status, result.misconception) == ("wrong", mistake.id), str(result)
         assert result.message == mistake.meaning
@@ -428,7 +428,7 @@ def test_other_general_signs(exercise):
         "power-of-ten": lambda *a: solve(*a) / 10**12,
         "wrong-sign": lambda *a: -solve(*a),
         "extra-factor": lambda *a: solve(*a) * a[0],
-        "missing-factor": lambda *a: solve(*a) / a[0] * 1.37,
+        "inverted-argument": lambda *a: solve(*a) / a[0] ** 2 * 1.37,
     }
     for id_, wrong in cases.items():
         result = check(exercise.id, wrong, seed=SEED)
@@ -502,26 +502,22 @@ def mutants(id_, count):
     """`count` разных мутантов решения, не равных ему как функции; правок от одной до трёх."""
     draw, seen, names = random.Random(id_), set(), BY_ID[id_].names
     original = ast.parse(textwrap.dedent(SOLUTIONS[id_]).strip())
+    points = [point for seed in (1, 2) for point in BY_ID[id_].points(seed)]
+    right = [evaluate(solution(id_), point) for point in points]
     while len(seen) < count:
         tree = copy.deepcopy(original)
         for _ in range(draw.randint(1, 3)):
             sites = list(mutation_sites(tree, names))
             tree = Mutation(draw.choice(sites)).visit(tree) if sites else tree
         source = ast.unparse(ast.fix_missing_locations(tree))
-        if source not in seen and not equivalent(id_, compiled(source)):
+        if source not in seen and not equivalent(compiled(source), points, right):
             seen.add(source)
             yield source
 
 
-def equivalent(id_, function):
+def equivalent(function, points, right):
     """Совпадает ли мутант с решением: на других точках, чем у проверки."""
-    points = [p for seed in (1, 2) for p in BY_ID[id_].points(seed)]
-    return all(near(safe(function, point), safe(solution_of(id_), point), FLOAT) for point in points)
-
-
-@functools.cache
-def solution_of(id_):
-    return solution(id_)
+    return all(near(safe(function, point), value) for point, value in zip(points, right, strict=True))
 
 
 def safe(function, point):
@@ -644,7 +640,7 @@ def test_torch_scalar():
     assert check("7.2/flops", lambda p, n: torch.tensor(6.0, dtype=torch.float64) * p * n, seed=SEED)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.complex_numbers() | st.fractions()
@@ -751,11 +747,12 @@ def test_line_is_the_learners_even_when_a_library_raised():
 @pytest.mark.parametrize(
     "loop", ["while True: pass", "while True:\n        p += 1", "return sum(1 for _ in iter(int, 1))"]
 )
-def test_endless_loop_is_stopped(loop):
+def test_endless_loop_is_stopped(loop, monkeypatch):
+    monkeypatch.setattr(attempt, "LIMIT_S", 0.3)
     before = time.monotonic()
     result = check("7.2/flops", compiled(f"def answer(p, n):\n    {loop}"), seed=SEED)
     assert (result.status, result.misconception) == ("error", "endless-loop")
-    assert time.monotonic() - before < LIMIT_S + 2
+    assert time.monotonic() - before < 2
     assert sys.gettrace() is None
 
 
@@ -774,7 +771,7 @@ def test_a_debuggers_trace_is_left_alone():
 
 def test_a_million_printed_lines_are_cut():
     def chatty(p, n):
-        for _ in range(20_000):
+        for _ in range(5_000):
             print("строка")
         return 1
 

@@ -71,8 +71,8 @@ class _Output(io.TextIOBase):
 class Clock:
     """Общий предел времени на все вызовы одной проверки."""
 
-    def __init__(self, seconds: float = LIMIT_S) -> None:
-        self.end = time.monotonic() + seconds
+    def __init__(self) -> None:
+        self.end = time.monotonic() + LIMIT_S
 
     @contextmanager
     def watching(self) -> Iterator[None]:

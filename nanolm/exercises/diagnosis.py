@@ -226,24 +226,29 @@ def _power_of_ten(factor: Fraction) -> int:
     return power if power and close((factor,), (Fraction(10) ** power,), STEADY) else 0
 
 
+#: Показатель, с которым аргумент вошёл в отношение ответов → (id, что это значит).
+_POWERS = {
+    1: ("extra-factor", "Лишний множитель:"),
+    -1: ("extra-factor", "Лишний делитель:"),
+    2: ("inverted-argument", "Вместо деления стоит умножение на"),
+    -2: ("inverted-argument", "Вместо умножения стоит деление на"),
+}
+
+
 def _argument_power(trial: Trial) -> Finding | None:
-    """Аргумент вошёл не в той степени: пропущен или повторён."""
+    """Аргумент вошёл не в той степени: повторён или попал не на ту сторону дроби."""
     got = ratios(trial.answers, trial.expected)
+    if got is None:
+        return None
+    parts = len(got) // len(trial.points)
     for index, argument in enumerate(trial.exercise.arguments):
-        values = [Fraction(point[index]) for point in trial.points]
-        if argument.kind == "bool" or got is None:
-            continue
-        parts = len(got) // len(values)
-        values = [value for value in values for _ in range(parts)]
-        for id_, what, candidates in (
-            ("missing-factor", "не хватает множителя", [r * v for r, v in zip(got, values, strict=True)]),
-            ("extra-factor", "лишний множитель", [r / v for r, v in zip(got, values, strict=True)]),
-        ):
-            if steady(candidates):
+        values = [Fraction(point[index]) for point in trial.points for _ in range(parts)]
+        for power, (id_, what) in _POWERS.items():
+            if argument.kind != "bool" and steady([r / v**power for r, v in zip(got, values, strict=True)]):
                 return Finding(
                     id_,
-                    f"Ответ отличается от верного на множитель: {what} {argument.name} ({argument.title}).",
-                    f"Подумайте, как изменится ответ, если {argument.name} вырастет вдвое.",
+                    f"{what} {argument.name} ({argument.title}).",
+                    f"Как изменится верный ответ, если {argument.name} вырастет вдвое? А ваш?",
                 )
     return None
 
