@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ATTENTION_CONVENTIONS", "DTYPES", "NOTATION", "OPTIMIZERS", "RECIPES", "Account", "DecodeStep", "Line", "Spec",
     "TrainingTime", "attention_crossover", "critical_batch", "crossover_batch", "decode_step_time",
-    "flops_per_token", "inference_memory", "kv_cache_bytes", "parameter_breakdown", "report", "saved_tensor_bytes",
+    "flops_per_token", "hardware_flops_per_token", "inference_memory", "kv_cache_bytes", "parameter_breakdown", "report", "saved_tensor_bytes",
     "training_memory", "training_time",
 ]  # fmt: skip
 
@@ -277,15 +277,17 @@ def _keys_per_query(S: int, window: int | None, convention: str) -> tuple[Factor
     return ((letters, count // S), 1) if count % S == 0 else ((letters, count), S)
 
 
-def _forward_flops(ops: Iterable[Op], spec: Spec, S: int, convention: str, times: int) -> Iterator[Line]:
-    """FLOPs одного токена: строка на произведение; `times` — 1 (прямой проход) или 3 (с обратным)."""
+def _product_lines(
+    ops: Iterable[Op], spec: Spec, S: int, convention: str, passes: Callable[[Op], int]
+) -> Iterator[Line]:
+    """FLOPs одного токена: строка на произведение; `passes` — сколько раз за шаг оно считается."""
     for op in ops:
         if op.lookup:
             yield Line(op.name, "embedding", op.title, (("0", 0),))
         if not op.product:
             continue
         (_, two), *factors = product_factors(op, spec)
-        head: Factor = (str(two * times), two * times)
+        head: Factor = (str(two * passes(op)), two * passes(op))
         if not op.pairs:
             yield Line(op.name, op.component, op.title, (head, *factors))
             continue
@@ -307,8 +309,44 @@ def flops_per_token(spec: Spec, S: int | None = None, training: bool = True, att
     S = spec.S if S is None else whole("S", S)
     _choice("attention", attention, ATTENTION_CONVENTIONS)
     title = "FLOPs на токен, прямой и обратный" if training else "FLOPs на токен, прямой проход"
-    lines = _forward_flops(table(spec), spec, S, attention, 3 if training else 1)
+    lines = _product_lines(table(spec), spec, S, attention, lambda op: 3 if training else 1)
     return Account(title, "FLOPs", COMPONENTS["flops"], lines)
+
+
+def hardware_flops_per_token(
+    spec: Spec, S: int | None = None, kernel: str = "fused", checkpointing: str = "none", attention: str = "full"
+) -> Account:
+    """FLOPs на токен, которые выполняет машина: полезные и повторные. Из них складывается HFU, а не MFU.
+
+    Повторяют два места. Слитое внимание (`kernel`) не хранит вероятностей и в обратном проходе считает
+    оценки ещё раз. Чекпоинтинг повторяет прямой проход: «full» — слоя, «selective» — ядра внимания;
+    он останавливается, как только восстановил последний нужный тензор, и последнее произведение не считает.
+    """
+    S = spec.S if S is None else whole("S", S)
+    for field, value, allowed in (
+        ("kernel", kernel, ATTENTION_KERNELS),
+        ("checkpointing", checkpointing, CHECKPOINTING),
+        ("attention", attention, ATTENTION_CONVENTIONS),
+    ):
+        _choice(field, value, allowed)
+
+    def passes(op: Op) -> int:
+        again = kernel == "fused" and op.name == "scores"
+        return 3 + again + _recomputed(op, spec, kernel, checkpointing)
+
+    lines = _product_lines(table(spec), spec, S, attention, passes)
+    return Account("FLOPs на токен, выполненные машиной", "FLOPs", COMPONENTS["flops"], lines)
+
+
+def _recomputed(op: Op, spec: Spec, kernel: str, checkpointing: str) -> bool:
+    """Повторяет ли чекпоинтинг это произведение.
+
+    Последнее произведение участка ничего не добавляет к сохранённому: у плотного слоя это матрица сжатия
+    (ответы экспертов смесь хранит), у наивного ядра — смесь значений, а слитое ядро возвращает всё сразу.
+    """
+    if checkpointing == "selective":
+        return op.pairs and (kernel == "fused" or op.name == "scores")
+    return checkpointing == "full" and inside_layer(op) and (op.expert or not op.name.endswith("down"))
 
 
 def attention_crossover(spec: Spec, attention: str = "full") -> int | None:
@@ -321,12 +359,16 @@ def attention_crossover(spec: Spec, attention: str = "full") -> int | None:
     _choice("attention", attention, ATTENTION_CONVENTIONS)
     scores = [op for op in table(spec) if op.pairs]
     matrices = [op for op in table(spec) if op.product and not op.pairs and op.component != "lm_head"]
-    target = sum(line.value for line in _forward_flops(matrices, spec, 1, attention, 1))
+    target = _forward_flops(matrices, spec, 1, attention)
 
     def reached(S: int) -> bool:
-        return sum(line.value for line in _forward_flops(scores, spec, S, attention, 1)) >= target
+        return _forward_flops(scores, spec, S, attention) >= target
 
     return _smallest(reached)
+
+
+def _forward_flops(ops: Iterable[Op], spec: Spec, S: int, convention: str) -> int:
+    return sum(line.value for line in _product_lines(ops, spec, S, convention, lambda op: 1))
 
 
 def _smallest(reached: Callable[[int], bool], limit: int = 2**40) -> int | None:
@@ -551,7 +593,8 @@ def saved_tensor_bytes(
     """
     account = training_memory(spec, B, S, recipe, "sgd", attention, checkpointing)
     found = {name: account[name] for name in ("input", "activations", "logits")}
-    return {**found, "copies": sum(line.value for line in account.details if line.name.endswith("_copy"))}
+    policy = Policy(RECIPES[recipe], attention, checkpointing, "saved")
+    return {**found, "copies": sum(line.value for line in _copy_lines(spec, policy))}
 
 
 def _state_lines(spec: Spec, recipe: Recipe, optimizer: str) -> Iterator[Line]:

@@ -135,6 +135,17 @@ def train_tokenizer(known: Sequence[Fact], vocabulary: int = VOCABULARY) -> Toke
     return tokenizer
 
 
+def end_token(tokenizer: Tokenizer) -> int:
+    """Номер метки конца ответа.
+
+    Errors: `ValueError`, если токенизатор обучали не здесь и такой метки в нём нет.
+    """
+    token = tokenizer.token_to_id(END)
+    if token is None:
+        raise ValueError(f"tokenizer: в словаре нет метки {END}")
+    return token
+
+
 # --- Откуда берутся факты -------------------------------------------------------------------------
 
 Rows = Iterator[tuple[str, str]]

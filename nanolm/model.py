@@ -441,6 +441,7 @@ class NanoLM(nn.Module):
             return self.logits(self.hidden(tokens_BT, cache)[:, -1])
         if len(lengths) != B or max(lengths) != T or min(lengths) < 1:
             raise ValueError(f"lengths = {list(lengths)}: нужно {B} длин от 1 до {T}, самая большая — {T}")
+        check_input(self.spec, tokens_BT, cache)
         cache.position_B = torch.tensor(lengths, device=tokens_BT.device)
         x_BTD = self.hidden(tokens_BT, cache)
         return self.logits(x_BTD[torch.arange(B, device=x_BTD.device), cache.position_B - 1])

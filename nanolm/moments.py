@@ -140,7 +140,8 @@ def _exit_moments(make: _Maker) -> Iterator[Moment]:
     if make.cast:
         yield Moment("head_cast", [back, matrix, make.gradient("lm_head", "он же в fp32", "fp32")], _AFTER_HEAD)
     inner = make.tensor("norm_buffers", "промежуточные нормы", "d", "fp32", NORM_BUFFERS)
-    yield Moment("norm", [*make.stream()[1:], back, inner], _AFTER_HEAD)
+    entry = make.tensor("norm_gradient", "градиент выхода нормы", "d", "stream")
+    yield Moment("norm", [*make.stream()[1:], entry, inner], _AFTER_HEAD)
 
 
 def _ffn_moments(make: _Maker) -> Iterator[Moment]:
@@ -177,8 +178,9 @@ def _attention_moments(make: _Maker) -> Iterator[Moment]:
             scores = make.tensor("scores", title, "ns", "compute", 2 + again)
             yield Moment("softmax", [scores, *([] if again else _arguments(make))], ("logits", "final", "ffn"))
         return
-    born.append(make.tensor("query_gradient", "градиент запроса", make.axes["query_rotated"], "compute", 1 + again))
-    born.append(make.tensor("key_value_gradients", "градиенты ключа и значения", make.axes["key_rotated"], "compute", 2))
+    heads, keys = make.axes["query_rotated"], make.axes["key_rotated"]
+    born.append(make.tensor("query_gradient", "градиент запроса", heads, "compute", 1 + again))
+    born.append(make.tensor("key_value_gradients", "градиенты ключа и значения", keys, "compute", 2))
     yield Moment("attention", born, done, True)
 
 

@@ -120,6 +120,12 @@ class _Fields:
         name = "num_experts" if self._config.get("num_experts") is not None else "num_local_experts"
         return self.size(name, default)
 
+    def window(self, missing: int | None = None) -> int | None:
+        """Ширина окна: null и 0 — окна нет, а если поля нет вовсе — как у семейства по умолчанию."""
+        if "sliding_window" not in self._config:
+            return missing
+        return self.size("sliding_window", default=0, minimum=0) or None
+
     def numbers(self, name: str) -> frozenset[int]:
         value = self._config.get(name)
         if not isinstance(value, list | None) or not all(isinstance(item, int) for item in value or ()):
@@ -159,13 +165,13 @@ def _llama(fields: _Fields) -> Spec:
 
 
 def _mistral(fields: _Fields) -> Spec:
-    return Spec(**_base(fields), window=fields.size("sliding_window", default=0, minimum=0) or None)
+    return Spec(**_base(fields), window=fields.window(missing=4096))
 
 
 def _mixtral(fields: _Fields) -> Spec:
     return Spec(
         **_base(fields),
-        window=fields.size("sliding_window", default=0, minimum=0) or None,
+        window=fields.window(),
         experts=fields.experts(default=8),
         experts_per_token=fields.size("num_experts_per_tok", default=2),
     )
@@ -244,7 +250,7 @@ def _gpt2(fields: _Fields) -> Spec:
 
 
 def _phi3(fields: _Fields) -> Spec:
-    return Spec(**_base(fields), window=fields.size("sliding_window", default=0, minimum=0) or None)
+    return Spec(**_base(fields), window=fields.window())
 
 
 def _olmo2(fields: _Fields) -> Spec:

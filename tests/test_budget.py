@@ -25,6 +25,7 @@ from nanolm.budget import (
     inference_memory,
     kv_cache_bytes,
     parameter_breakdown,
+    saved_tensor_bytes,
     training_memory,
     training_time,
 )
@@ -497,6 +498,8 @@ def test_saved_activations_against_the_measured_list(
     account = training_memory(spec, 3, 19, recipe, attention=attention, checkpointing=checkpointing)
     expected = oracles.saved_activations(spec, 3, 19, recipe, attention, checkpointing)
     assert (account["activations"], account["logits"]) == expected
+    saved = saved_tensor_bytes(spec, 3, 19, recipe, attention, checkpointing)
+    assert (saved["activations"], saved["logits"], saved["input"]) == (*expected, account["input"])
 
 
 @pytest.mark.parametrize("field", ["B", "L", "S"])
@@ -526,13 +529,22 @@ def test_logits_are_fp32() -> None:
 
 def test_autocast_copies_every_matrix_once() -> None:
     """bf16-копия каждой матрицы, что стоит в произведении: эмбеддинга среди них нет, пока голова своя."""
-    account = training_memory(PRIMES, 1, 1, "autocast")
-    matrices = parameter_breakdown(PRIMES)
-    gradients = 2 * PRIMES.V * 4
-    expected = 2 * (matrices["attention"] + matrices["ffn"] + matrices["lm_head"])
-    assert account["workspace"] - gradients == expected
-    for recipe in ("mixed", "fp32", "bf16"):
-        assert training_memory(PRIMES, 1, 1, recipe)["workspace"] == gradients
+
+    def copies(spec: Spec, recipe: str) -> int:
+        return saved_tensor_bytes(spec, 1, 1, recipe)["copies"]
+
+    for spec in (PRIMES, PRIMES.replace(tie_embeddings=True, qkv_bias=True)):
+        matrices = oracles.forward_flops(spec, 1)
+        expected = sum(matrices[name] for name in ("attention", "ffn", "router", "lm_head"))
+        assert copies(spec, "autocast") == expected  # по два байта на вес — столько же, сколько FLOPs на токен
+        assert all(copies(spec, recipe) == 0 for recipe in ("mixed", "fp32", "bf16"))
+
+
+@pytest.mark.parametrize("checkpointing", ["selective", "full"])
+@pytest.mark.parametrize("spec", [LLAMA, preset("gpt2"), MIXTRAL], ids=["llama", "gpt2", "mixtral"])
+def test_checkpointing_lowers_the_peak_of_real_models(spec: Spec, checkpointing: str) -> None:
+    none, saved = (training_memory(spec, 4, checkpointing=kind).total for kind in ("none", checkpointing))
+    assert saved < none
 
 
 # --- пересечения --------------------------------------------------------------------------------

@@ -450,6 +450,7 @@ def test_bad_input_is_refused_by_name_and_value() -> None:
         (lambda: model.prefill(batch(2, 11), cache), ("length = 10", "11")),
         (lambda: model.prefill(batch(3, 4), cache), ("batch = 2", "3")),
         (lambda: model.prefill(batch(2, 4), cache, lengths=[4, 5]), ("lengths = [4, 5]",)),
+        (lambda: model.prefill(torch.tensor([[1, 97], [1, 1]]), cache, lengths=[2, 1]), ("tokens", "97")),
         (lambda: model.new_cache(1, 65), ("length = 65", "S = 64")),
         (lambda: model.new_cache(1, 0), ("length = 0",)),
         (lambda: model.new_cache(0, 5), ("batch = 0",)),
@@ -462,6 +463,7 @@ def test_bad_input_is_refused_by_name_and_value() -> None:
     for call, words in cases:
         refuse(call, *words)
     assert cache.position == 0, "отказ не тронул кеш"
+    assert cache.position_B is None
 
 
 def test_full_cache_and_second_prompt_are_refused() -> None:

@@ -4,7 +4,7 @@
     >>> check("9/swiglu-width", lambda D: 4 * D).misconception
     'four-d'
 
-`check(id, ответ)` ничего не печатает сам: последним выражением ячейки итог показывает себя, в программе
+`check(id, ответ)` сам ничего не печатает: последним выражением ячейки итог показывает себя, в программе
 его печатает `print`. `hint(id)` даёт подсказки от общей к точной, `exercises()` — список упражнений.
 
 Проверка не бросает исключений, что бы ей ни дали: неизвестный id, значение вместо функции, функция, которая
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import difflib
 import random
-from collections.abc import Iterator
 from typing import Any
 
 from nanolm.exercises import judge, scenarios
@@ -42,20 +41,26 @@ class Catalogue(tuple[Exercise, ...]):
 
     __slots__ = ()
 
-    def _rows(self) -> Iterator[tuple[str, str, str]]:
-        return ((exercise.id, exercise.title, exercise.signature) for exercise in self)
+    _HEAD = ("id", "упражнение", "точность", "что написать")
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        return [(exercise.id, exercise.title, exercise.accuracy, exercise.signature) for exercise in self]
 
     def __str__(self) -> str:
-        widths = [max(len(row[i]) for row in self._rows()) for i in range(2)]
-        return "\n".join(f"{row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}  {row[2]}" for row in self._rows())
+        rows = [self._HEAD, *self._rows()]
+        widths = [max(len(row[i]) for row in rows) for i in range(len(self._HEAD))]
+        lines = ("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows)
+        return "\n".join(line.rstrip() for line in lines)
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return str(self)
 
     def _repr_html_(self) -> str:
-        head = "".join(f'<th scope="col">{name}</th>' for name in ("id", "упражнение", "что написать"))
+        head = "".join(f'<th scope="col">{name}</th>' for name in self._HEAD)
         rows = "".join(
-            f'<tr><th scope="row"><code>{id_}</code></th><td>{title}</td><td><code>{signature}</code></td></tr>'
-            for id_, title, signature in self._rows()
+            f'<tr><th scope="row"><code>{id_}</code></th><td>{title}</td><td>{accuracy}</td>'
+            f"<td><code>{signature}</code></td></tr>"
+            for id_, title, accuracy, signature in self._rows()
         )
         return f'<table class="nanolm-exercises"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
 

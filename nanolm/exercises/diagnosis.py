@@ -280,5 +280,5 @@ def _unstable(trial: Trial) -> Finding | None:
 
 
 RULES: tuple[Callable[[Trial], Finding | None], ...] = (
-    _reordered, _named, _swapped, _constant, _ignored, _rounded, _factor, _argument_power, _unstable,
+    _reordered, _named, _swapped, _rounded, _constant, _ignored, _factor, _argument_power, _unstable,
 )  # fmt: skip

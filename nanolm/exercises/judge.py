@@ -179,7 +179,8 @@ def _compared(run: Run) -> Result:
 
 def _praise(run: Run) -> str:
     known, total = len(run.exercise.given), len(run.points)
-    return f"Все проверки сошлись: {total} из {total} ({known} заданные и {total - known} случайных)."
+    accuracy = "; точность " + run.exercise.accuracy if run.exercise.tolerance else "; совпадение точное"
+    return f"Все проверки сошлись: {total} из {total} ({known} заданные и {total - known} случайных{accuracy})."
 
 
 def _unknown(run: Run, fits: Sequence[bool]) -> str:

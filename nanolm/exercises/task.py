@@ -16,6 +16,8 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+from nanolm import units
+
 #: Сколько случайных точек добавляется к заданным.
 GENERATED = 10
 
@@ -77,6 +79,15 @@ class Exercise(NamedTuple):
     def signature(self) -> str:
         """Что нужно написать: «compute_num_flops(param_count, num_tokens)»."""
         return f"{self.solve.__name__}({', '.join(self.names)})" if self.arguments else "словарь «сценарий → FLOPs»"
+
+    @property
+    def accuracy(self) -> str:
+        """Какое расхождение допустимо: «точно», «1 %», «10⁻⁶»."""
+        if not self.tolerance:
+            return "точно"
+        if self.tolerance >= Fraction(1, 1000):
+            return units.percent(float(self.tolerance), 0)
+        return units.scientific(float(self.tolerance), 0).removeprefix("1·")
 
     @property
     def stub(self) -> str:

@@ -22,6 +22,7 @@ nb_custom_formats = {".py": ["nanolm_site.lessons.read", {}]}
 nb_execution_mode = "cache"
 nb_execution_cache_path = "build/cache"
 suppress_warnings = ["mystnb.exec"]
+myst_heading_anchors = 4
 """
 LESSON = """# %% [markdown]
 # # Урок

@@ -18,7 +18,7 @@ import myst_nb.core.execute as myst_execute
 from myst_nb.core.execute.cache import NotebookClientCache
 from myst_nb.sphinx_ import NbMetadataCollector
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
-from nbformat.v4 import new_markdown_cell, new_notebook, new_output
+from nbformat.v4 import new_output
 from sphinx.errors import SphinxError
 from sphinx.util import logging
 from sphinx.util.console import strip_escape_sequences
@@ -41,6 +41,11 @@ TAGS: dict[str, tuple[tuple[str, ...], str | None]] = {
     "solution": (("hide-cell",), "Показать решение"),
     "check": ((), None),
     "gpu": ((), None),
+}
+#: Все уроки — на Python; заголовку файла повторять это незачем.
+PYTHON: dict[str, dict[str, str]] = {
+    "kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"},
+    "language_info": {"name": "python", "pygments_lexer": "ipython3", "file_extension": ".py"},
 }
 #: Только эти теги меняют ход выполнения; остальные — оформление, и кешу о них знать незачем.
 EXECUTION_TAGS = {"skip-execution", "raises-exception"}
@@ -78,14 +83,11 @@ def remember_page(app: Sphinx, docname: str, _source: list[str]) -> None:
 
 def read(text: str) -> NotebookNode:
     """Прочитать урок: блокнот с тегами курса, номерами строк и отпечатком зависимостей."""
-    complaint = encoding_complaint(current.path)
-    if complaint:
-        logger.error(complaint, location=current.docname)
-        return new_notebook(cells=[new_markdown_cell("# Урок не прочитан")])
     # Редактор мог оставить метку порядка байтов и чужие переводы строк.
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     notebook = jupytext.reads(text, fmt="py:percent")
     drop_header_cell(notebook)
+    notebook.metadata.update(PYTHON)
     set_source_map(notebook, text)
     for cell in notebook.cells:
         apply_tags(cell)
@@ -263,6 +265,13 @@ def check_device(app: Sphinx, _config: Config) -> None:
     logger.info("Устройство уроков: %s", digest.device())
 
 
+def check_encodings(_app: Sphinx, env: BuildEnvironment, docnames: list[str]) -> None:
+    """Остановиться до чтения, если урок сохранён не в UTF-8: Sphinx сказал бы об этом следом вызовов."""
+    paths = [Path(env.doc2path(docname)) for docname in docnames if is_lesson(env, docname)]
+    if complaints := [complaint for path in paths if (complaint := encoding_complaint(path))]:
+        raise LessonError("; ".join(complaints))
+
+
 def outdated_lessons(app: Sphinx, env: BuildEnvironment, *_changes: set[str]) -> list[str]:
     """Уроки, которые пора перечитать: изменились зависимости или прошлое выполнение не удалось."""
     stale = []
@@ -302,6 +311,7 @@ def setup(app: Sphinx) -> None:
     myst_execute.NotebookClientCache = LessonClient
     app.connect("config-inited", check_device)
     app.connect("env-get-outdated", outdated_lessons)
+    app.connect("env-before-read-docs", check_encodings)
     app.connect("source-read", remember_page)
     app.connect("env-updated", check_executed)
     app.connect("build-finished", fail_build)
