@@ -92,7 +92,7 @@ def prepare_docs(session: nox.Session, *groups: str) -> list[str]:
     session.env["NANOLM_GPU"] = mode
     install(session, "model", "figures", groups=groups)
     install_npm(session)
-    return ["-n", "-W", "--keep-going", "-d", str(ROOT / "build" / "doctrees"), *rest, ".", str(HTML)]
+    return ["-n", "-W", "-T", "--keep-going", "-d", str(ROOT / "build" / "doctrees"), *rest, ".", str(HTML)]
 
 
 @session

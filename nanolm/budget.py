@@ -623,7 +623,7 @@ def _optimizer_lines(op: Op, spec: Spec, count: int, size: int, compressed: bool
         yield Line(op.name, "optimizer", op.title, (moments, *factors, ("байт", 4 if compressed else size)))
         return
     yield Line(op.name, "optimizer", op.title, (moments, *factors, ("байт", 1)))
-    letters = "·".join(symbol for symbol, _ in axis_factors(op.weight, spec))
+    letters = "".join(symbol for symbol, _ in axis_factors(op.weight, spec))
     blocks: Factor = (f"⌈{letters}/{BLOCK_8BIT}⌉", -(-tensor // BLOCK_8BIT))
     scales = (moments, *copy_factors(op, spec), blocks, ("байт", 4))
     yield Line(f"{op.name}_scales", "optimizer", f"{op.title}: масштабы блоков", scales)

@@ -127,7 +127,7 @@ def peak_bytes(function: Callable[[], object], device: torch.device) -> int:
 def _cpu_peak(function: Callable[[], object]) -> int:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
         function()
-    results = profiler.profiler.kineto_results  # type: ignore[union-attr]
+    results: Any = profiler.profiler.kineto_results
     events = [(event.start_ns(), event.nbytes()) for event in results.events() if event.name() == "[memory]"]
     current = peak = 0
     for _, change in sorted(events, key=lambda event: event[0]):
@@ -154,11 +154,11 @@ def cublas_workspace_bytes(function: Callable[[], object]) -> int:
     return before - torch.cuda.memory_allocated()
 
 
-class _AfterEachOperation(TorchDispatchMode):
+class _AfterEachOperation(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Смотрит на занятую память после каждой операции: у MPS счётчика пика нет."""
 
     def __init__(self, allocated: Callable[[], int]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.allocated, self.peak = allocated, 0
 
     def __torch_dispatch__(
@@ -173,7 +173,7 @@ def _mps_peak(function: Callable[[], object]) -> int:
     before = torch.mps.current_allocated_memory()
     with _AfterEachOperation(torch.mps.current_allocated_memory) as mode:
         function()
-    return max(0, mode.peak - before)
+    return max(0, int(mode.peak) - int(before))
 
 
 # --- Что autograd держит до обратного прохода ----------------------------------------------------
@@ -181,20 +181,25 @@ def _mps_peak(function: Callable[[], object]) -> int:
 
 @dataclass(frozen=True)
 class Saved:
-    """Одно сохранённое хранилище: чей это модуль, форма и тип первого сохранения, байты."""
+    """Одно сохранённое хранилище: в каком модуле, что это, форма и тип первого сохранения, байты.
+
+    `role` — «input» у входа, «copy» у копии параметра, которую снял autocast, иначе пусто.
+    """
 
     module: str
+    role: str
     shape: tuple[int, ...]
     dtype: torch.dtype
     nbytes: int
 
 
-def saved_tensors(forward: Callable[[], Tensor], model: nn.Module) -> list[Saved]:
+def saved_tensors(forward: Callable[[], Tensor], model: nn.Module, inputs: Iterable[Tensor] = ()) -> list[Saved]:
     """Хранилища, которые прямой проход оставляет обратному: без повторов, параметров и буферов модели.
 
     Один тензор сохраняют по многу раз, и виды делят память с целым, поэтому считаются хранилища.
     """
     own = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *model.buffers())}
+    given = {tensor.untyped_storage().data_ptr() for tensor in inputs}
     # Сами тензоры держим: адрес освобождённого мог бы достаться следующему.
     kept: dict[int, tuple[Saved, Tensor]] = {}
     where = [""]
@@ -202,7 +207,8 @@ def saved_tensors(forward: Callable[[], Tensor], model: nn.Module) -> list[Saved
     def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in own and storage.data_ptr() not in kept:
-            row = Saved(where[-1], tuple(tensor.shape), tensor.dtype, storage.nbytes())
+            role = "input" if storage.data_ptr() in given else "copy" if _copies_parameter(tensor) else ""
+            row = Saved(where[-1], role, tuple(tensor.shape), tensor.dtype, storage.nbytes())
             kept[storage.data_ptr()] = (row, tensor)
         return tensor
 
@@ -210,6 +216,16 @@ def saved_tensors(forward: Callable[[], Tensor], model: nn.Module) -> list[Saved
         loss = forward()
     del loss
     return [row for row, _ in kept.values()]
+
+
+def _copies_parameter(tensor: Tensor) -> bool:
+    """Параметр ли это, приведённый к другому типу: в графе между ними только приведение и перестановка осей."""
+    node = tensor.grad_fn
+    while node is not None and node.name() in ("ToCopyBackward0", "TBackward0", "TransposeBackward0"):
+        node = node.next_functions[0][0]
+        if node is not None and node.name() == "torch::autograd::AccumulateGrad":
+            return True
+    return False
 
 
 @contextmanager

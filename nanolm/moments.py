@@ -105,10 +105,14 @@ class _Maker:
         """Тензор [B, S, оси], ось «s» — ключи; `rows` — у смеси: «all» — k строк на токен, «one» — один эксперт."""
         E, k = self.spec.experts, self.spec.experts_per_token
         many: list[Factor] = [(str(count), count)] if count != 1 else []
-        if rows and E:
-            many.append(("k", k) if rows == "all" else ("k/E", k / E))
+        tokens = self.tokens
+        if rows == "all" and E:
+            many.append(("k", k))
+        elif rows == "one" and E:
+            # Строк целое число: доля k/E не дала бы проверить произведение по напечатанным числам.
+            tokens = (("⌈BSk/E⌉", -(-int(multiply(tokens)) * k // E)),)
         sizes = [self.tokens[1] if axis == "s" else axis_factors(axis, self.spec)[0] for axis in axes]
-        return name, title, (*many, *self.tokens, *sizes, (f"байт[{kind}]", self.policy.sizes[kind]))
+        return name, title, (*many, *tokens, *sizes, (f"байт[{kind}]", self.policy.sizes[kind]))
 
     def gradient(self, name: str, title: str, kind: str) -> Born:
         """Градиент одной матрицы: вес строки `name`, один слой, один эксперт."""

@@ -98,7 +98,7 @@ def train(recipe: Recipe, known: Sequence[Fact], tokenizer: Tokenizer) -> Traine
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(recipe.seed)
             model = NanoLM(recipe.spec)
-        losses = list(_epochs(model, recipe, rows, tokenizer.token_to_id(END)))
+        losses = list(_epochs(model, recipe, rows, end_token(tokenizer)))
     return Trained(model, tokenizer, losses, time.perf_counter() - start)
 
 

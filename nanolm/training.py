@@ -81,8 +81,9 @@ class Training:
         with self.device:
             self.model = NanoLM(spec, attention=attention, checkpointing=checkpointing).to(dtype)
         make = OPTIMIZERS[optimizer]
-        self.master = MasterOptimizer(self.model.parameters(), make) if RECIPES[recipe].master else None
-        self.optimizer = self.master or make(self.model.parameters())
+        self.optimizer: MasterOptimizer | torch.optim.Optimizer = (
+            MasterOptimizer(self.model.parameters(), make) if RECIPES[recipe].master else make(self.model.parameters())
+        )
 
     def autocast(self) -> AbstractContextManager[object]:
         """Среда прямого прохода: bf16 для произведений, если рецепт — «autocast»."""
@@ -112,7 +113,8 @@ class Training:
     def state_bytes(self) -> dict[str, int]:
         """Байты постоянной памяти шага по компонентам счёта; счётчики шагов оптимизатора не в счёт."""
         parameters = list(self.model.parameters())
-        optimizers = self.master.optimizers if self.master else [self.optimizer]
+        optimizers = self.optimizer.optimizers if isinstance(self.optimizer, MasterOptimizer) else [self.optimizer]
+        masters = self.optimizer.masters if isinstance(self.optimizer, MasterOptimizer) else []
         moments = [
             value
             for optimizer in optimizers
@@ -122,7 +124,7 @@ class Training:
         ]
         return {
             "weights": _bytes(parameters),
-            "master_weights": _bytes(self.master.masters) if self.master else 0,
+            "master_weights": _bytes(masters),
             "gradients": _bytes(parameter.grad for parameter in parameters if parameter.grad is not None),
             "optimizer": _bytes(moments),
         }

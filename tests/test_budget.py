@@ -756,6 +756,18 @@ def test_every_line_explains_itself(spec: Spec, name: str) -> None:
     assert len(account.explain().splitlines()) == len(account.details)
 
 
+@pytest.mark.parametrize("optimizer", ["adamw8bit", "sgd"])
+@pytest.mark.parametrize("checkpointing", ["none", "full"])
+def test_lines_of_the_peak_explain_themselves(optimizer: str, checkpointing: str) -> None:
+    """Пик приходится на один из экспертов: строк у него ⌈BSk/E⌉, и напечатанные числа перемножаются точно."""
+    spec = Spec(V=8, D=64, L=2, N=4, F=2000, experts=7, experts_per_token=2)
+    account = training_memory(spec, 1, 4096, optimizer=optimizer, checkpointing=checkpointing)
+    assert any("⌈BSk/E⌉" in line.letters for line in account.details)
+    for line in account.details:
+        assert evaluate(line.numbers) == line.value
+        assert len(line.letters.split("·")) == len(line.numbers.split("·"))
+
+
 def test_letters_of_a_line_name_the_fields() -> None:
     """Буква в формуле — это поле модели с тем же значением."""
     for line in parameter_breakdown(PRIMES).details:

@@ -70,7 +70,7 @@ class Project:
         """Собрать; вернуть код выхода и всё напечатанное."""
         path = os.pathsep.join([str(self.root), str(EXTENSION)])
         result = subprocess.run(
-            [sys.executable, "-m", "sphinx", "-q", *words, "-d", "build/doctrees", ".", "build/html"],
+            [sys.executable, "-m", "sphinx", "-q", "-T", *words, "-d", "build/doctrees", ".", "build/html"],
             cwd=self.root, env={**os.environ, "PYTHONPATH": path, "PYTHONUTF8": "1", "NANOLM_GPU": "forbid"},
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", check=False,
         )  # fmt: skip
@@ -160,6 +160,7 @@ def test_cp1251_is_named(project: Project) -> None:
     assert "one.py сохранён не в UTF-8" in output
     assert "cp1251" in output
     assert "Traceback" not in output
+    assert len(output.splitlines()) == 1
     assert project.runs == 0
 
 
@@ -219,13 +220,14 @@ raise SystemExit("видеокарты нет")
 
 def test_required_gpu_is_missed_loudly(project: Project) -> None:
     result = subprocess.run(
-        [sys.executable, "-m", "sphinx", "-q", ".", "build/html"], cwd=project.root, check=False,
+        [sys.executable, "-m", "sphinx", "-q", "-T", ".", "build/html"], cwd=project.root, check=False,
         env={**os.environ, "PYTHONPATH": f"{project.root}{os.pathsep}{EXTENSION}", "PYTHONUTF8": "1",
              "NANOLM_GPU": "require", "CUDA_VISIBLE_DEVICES": ""},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8",
     )  # fmt: skip
     assert result.returncode != 0
     assert "сборка просит видеокарту" in result.stdout
+    assert "Traceback" not in result.stdout
 
 
 def test_anchor_survives_a_heading_above(project: Project) -> None:

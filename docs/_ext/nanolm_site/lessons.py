@@ -19,11 +19,11 @@ from myst_nb.core.execute.cache import NotebookClientCache
 from myst_nb.sphinx_ import NbMetadataCollector
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
 from nbformat.v4 import new_output
-from sphinx.errors import SphinxError
 from sphinx.util import logging
 from sphinx.util.console import strip_escape_sequences
 
 from . import digest
+from .errors import stop
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -54,12 +54,6 @@ KEY = "nanolm"
 MARKER = re.compile(r"^# %%(?!%)")
 #: Ссылка прозы на посчитанное значение: {glue:text}`имя` или {glue:text}`имя:формат`.
 GLUE = re.compile(r"\{glue:(?:text|md)\}`([^`:]+)(?::[^`]*)?`")
-
-
-class LessonError(SphinxError):
-    """Сборка не может продолжаться; сообщение показывается без следа вызовов."""
-
-    category = "Ошибка урока"
 
 
 @dataclass
@@ -257,11 +251,11 @@ def check_device(app: Sphinx, _config: Config) -> None:
     """Согласовать сборку с видеокартой: потребовать её, запретить или взять, если есть."""
     mode = os.environ.get("NANOLM_GPU", "auto")
     if mode not in ("auto", "require", "forbid"):
-        raise LessonError(f"NANOLM_GPU = {mode!r}: допустимы auto, require и forbid")
+        stop(f"NANOLM_GPU = {mode!r}: допустимы auto, require и forbid")
     if mode == "forbid":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     if mode == "require" and digest.device() == "cpu":
-        raise LessonError("сборка просит видеокарту (--gpu), но torch не видит ни одной с CUDA")
+        stop("сборка просит видеокарту (--gpu), но torch не видит ни одной с CUDA")
     logger.info("Устройство уроков: %s", digest.device())
 
 
@@ -269,7 +263,7 @@ def check_encodings(_app: Sphinx, env: BuildEnvironment, docnames: list[str]) ->
     """Остановиться до чтения, если урок сохранён не в UTF-8: Sphinx сказал бы об этом следом вызовов."""
     paths = [Path(env.doc2path(docname)) for docname in docnames if is_lesson(env, docname)]
     if complaints := [complaint for path in paths if (complaint := encoding_complaint(path))]:
-        raise LessonError("; ".join(complaints))
+        stop("; ".join(complaints))
 
 
 def outdated_lessons(app: Sphinx, env: BuildEnvironment, *_changes: set[str]) -> list[str]:

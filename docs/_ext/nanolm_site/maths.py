@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from docutils import nodes
-from sphinx.errors import SphinxError
 from sphinx.locale import _
 from sphinx.util import logging
 from sphinx.util.math import get_node_equation_number
 
 from . import pages
+from .errors import stop
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -39,7 +39,7 @@ def distribution(root: Path) -> Path:
     """Папка готовых файлов KaTeX."""
     path = root / "node_modules" / "katex" / "dist"
     if not path.is_dir():
-        raise SphinxError("нет node_modules/katex: соберите сайт командой nox -s docs или выполните npm ci")
+        stop("нет node_modules/katex: соберите сайт командой nox -s docs или выполните npm ci")
     return path
 
 
@@ -48,7 +48,7 @@ def server(root: Path) -> subprocess.Popen[str]:
     """Процесс Node, который набирает формулы; завершится сам, когда сборка закроет его вход."""
     node = shutil.which("node")
     if node is None:
-        raise SphinxError("нет node: соберите сайт командой nox -s docs, она ставит Node в своё окружение")
+        stop("нет node: соберите сайт командой nox -s docs, она ставит Node в своё окружение")
     command = [node, str(Path(__file__).with_name("katex.js")), str(distribution(root) / "katex.min.js")]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8", bufsize=1)
 
@@ -63,7 +63,7 @@ def render(root: Path, latex: str, display: bool) -> tuple[str, str | None]:
     process.stdin.flush()
     line = process.stdout.readline()
     if not line:
-        raise SphinxError("Node завершился, не набрав формулу: " + latex)
+        stop("Node завершился, не набрав формулу: " + latex)
     answer = json.loads(line)
     return answer.get("html") or f"<code>{html.escape(latex)}</code>", answer.get("error")
 
