@@ -22,7 +22,9 @@ copyright = "2026, авторы NanoLM"  # noqa: A001
 language = "ru"
 html_title = "NanoLM"
 
-include_patterns = ["index.md", "docs/**.md", "lessons/lab_*.py", "lessons/week_*.py"]
+include_patterns = [
+    "index.md", "docs/**.md", "docs/conventions.py", "docs/mistakes.py", "lessons/lab_*.py", "lessons/week_*.py",
+]  # fmt: skip
 exclude_patterns = ["docs/_ext", "docs/_static", "docs/_templates", "**/.ipynb_checkpoints"]
 extensions = [
     "nanolm_site",

@@ -417,7 +417,7 @@ prose(
 #
 # ## Поместится ли
 #
-# Сравнивать надо не с числом на коробке, а с памятью, которую карта отдаёт программе: часть занимают коды
+# Сравнивать надо не с числом в названии, а с памятью, которую карта отдаёт программе: часть занимают коды
 # коррекции ошибок и драйвер.
 
 # %%
@@ -462,6 +462,7 @@ table(
 t4, blackwell = gpu("t4"), gpu("rtx-5090")
 assert inference[2] < t4.usable_bytes / GIB < min(inference[4], training[2])
 assert 0 < blackwell.usable_bytes / GIB - training[2] < 1  # на 32 ГБ — впритык
+assert "bf16" not in gpu("v100-32").flops_per_s
 assert "bf16" not in t4.flops_per_s  # Turing считает на тензорных ядрах только fp16
 
 # %% tags=["remove-cell"]
@@ -481,7 +482,8 @@ prose(
 # :::{admonition} T4 и bfloat16
 # :class: note
 #
-# По *памяти* bf16 на T4 помещается. Но тензорных ядер для bf16 у неё нет: это поколение Turing. Ради
+# По *памяти* bf16 на T4 помещается. Но тензорных ядер для bf16 у неё нет: это поколение Turing, а появились
+# они в следующем (у V100 их тоже нет). Ради
 # *скорости* на T4 берут fp16, с ним тензорные ядра в {glue:text}`v_fp16` раз быстрее обычного fp32. Байт
 # столько же, и вердикт по памяти не меняется.
 # :::
@@ -672,9 +674,7 @@ table(
 
 # %%
 print("веса сценария:", gb(4 * PARAM_COUNT), "=", gib(4 * PARAM_COUNT))
-print(
-    "«16 ГБ» на коробке T4, доступно:", gib(t4.usable_bytes), "=", gb(t4.usable_bytes)
-)
+print("T4 на «16 ГБ», доступно:", gib(t4.usable_bytes), "=", gb(t4.usable_bytes))
 assert round(100 * (GIB / GB - 1), 1) == 7.4
 
 # %% tags=["remove-cell"]

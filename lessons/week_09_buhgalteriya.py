@@ -73,19 +73,9 @@
 # К ответам мы вернёмся в конце. А теперь откроем счета.
 
 # %%
-from nanolm.budget import (
-    NOTATION,
-    Spec,
-    attention_crossover,
-    critical_batch,
-    crossover_batch,
-    decode_step_time,
-    flops_per_token,
-    kv_cache_bytes,
-    parameter_breakdown,
-    training_memory,
-    training_time,
-)
+from nanolm import budget
+from nanolm.budget import NOTATION, Spec
+from nanolm.exercises import check, exercises, hint
 from nanolm.figures import bars, lines, prose, stacked_bars, table
 from nanolm.hardware import gpu
 from nanolm.units import GB, GIB, decimal, gb, gib, number, percent, scientific, short
@@ -147,7 +137,7 @@ def rule(V, D, L):
     return 2 * V * D + 12 * L * D**2
 
 
-exact = parameter_breakdown(llama)
+exact = budget.parameter_breakdown(llama)
 print("правило:", number(rule(V, D, L)))
 print("модель: ", number(exact.total))
 assert exact.total == 8_030_261_248
@@ -223,7 +213,7 @@ walk = {
 }
 rows = []
 for name, spec in walk.items():
-    account = parameter_breakdown(spec)
+    account = budget.parameter_breakdown(spec)
     rows.append((name, account["attention"], account["ffn"], account.total))
 table(
     ["модель", "внимание", "полносвязные блоки", "всего"],
@@ -295,7 +285,7 @@ zoo = {
 
 def vocabulary_share(spec):
     """Доля матриц словаря — эмбеддинга и отдельной головы — в параметрах."""
-    account = parameter_breakdown(spec)
+    account = budget.parameter_breakdown(spec)
     return (account["embedding"] + account["lm_head"]) / account.total
 
 
@@ -320,7 +310,7 @@ table(
     [
         (
             name,
-            short(parameter_breakdown(spec).total),
+            short(budget.parameter_breakdown(spec).total),
             spec.V,
             f"{number((12 if spec.tie_embeddings else 6) * spec.L * spec.D)}",
             spec.V / ((12 if spec.tie_embeddings else 6) * spec.L * spec.D),
@@ -333,7 +323,7 @@ table(
 
 # %%
 assert gpt2.V < 6 * gpt2.L * gpt2.D  # до границы не дошла даже с двумя матрицами
-assert parameter_breakdown(gpt2).total == 124_439_808
+assert budget.parameter_breakdown(gpt2).total == 124_439_808
 assert round(100 * shares["GPT-2 small"]) == 31
 
 # %% tags=["remove-cell"]
@@ -357,10 +347,10 @@ prose(
 
 # %% tags=["hide-input"]
 small = preset("llama-3.2-1b")
-shared = parameter_breakdown(small)
+shared = budget.parameter_breakdown(small)
 wide = llama.replace(F=4 * D)
 mistakes = [
-    ("F = 4D у SwiGLU", parameter_breakdown(wide).total, exact.total),
+    ("F = 4D у SwiGLU", budget.parameter_breakdown(wide).total, exact.total),
     (
         "связанная голова посчитана дважды",
         shared.total + small.V * small.D,
@@ -368,7 +358,7 @@ mistakes = [
     ),
     (
         "ключи и значения по N головам, а не по K",
-        parameter_breakdown(llama.replace(K=N)).total,
+        budget.parameter_breakdown(llama.replace(K=N)).total,
         exact.total,
     ),
 ]
@@ -518,7 +508,7 @@ prose(
 
 # %%
 # Обучение, контекст 8192, внимание по полному квадрату.
-flops = flops_per_token(llama)
+flops = budget.flops_per_token(llama)
 flops
 
 # %% tags=["remove-cell"]
@@ -546,7 +536,7 @@ prose(
 head = flops["lm_head"]
 conventions = {
     "без оценок внимания": flops.total - flops["scores"],
-    "причинная половина, S = 8192": flops_per_token(llama, attention="causal").total,
+    "причинная половина, S = 8192": budget.flops_per_token(llama, attention="causal").total,
     "полный квадрат, S = 8192": flops.total,
 }
 table(
@@ -594,9 +584,9 @@ assert [round(1000 * head / total) for total in conventions.values()] == [70, 61
 with_head = (flops["attention"] + flops["ffn"] + flops["lm_head"]) / (12 * L * N * H)
 crossovers = {
     "правило 6D": 6 * D,
-    "полный квадрат, без головы": attention_crossover(llama),
+    "полный квадрат, без головы": budget.attention_crossover(llama),
     "полный квадрат, с головой": round(with_head),
-    "причинная половина, без головы": attention_crossover(llama, "causal"),
+    "причинная половина, без головы": budget.attention_crossover(llama, "causal"),
 }
 table(
     ["соглашение", "граница S, токенов"],
@@ -605,17 +595,17 @@ table(
 )
 
 # %% tags=["hide-input"]
-assert attention_crossover(llama) == 26_624
+assert budget.attention_crossover(llama) == 26_624
 contexts = [2.0**power for power in range(9, 19)]
 per_token = {
     "произведения\nна веса, 6N": [
         (x, flops["attention"] + flops["ffn"]) for x in contexts
     ],
     "оценки,\nполный квадрат": [
-        (x, flops_per_token(llama, int(x))["scores"]) for x in contexts
+        (x, budget.flops_per_token(llama, int(x))["scores"]) for x in contexts
     ],
     "оценки,\nпричинная\nполовина": [
-        (x, flops_per_token(llama, int(x), attention="causal")["scores"])
+        (x, budget.flops_per_token(llama, int(x), attention="causal")["scores"])
         for x in contexts
     ],
 }
@@ -689,7 +679,7 @@ llama2 = preset("llama-2-7b")
 tokens = 10**12
 price = 2.5  # долларов за GPU-час; наше допущение, подставьте свою цену
 plans = {
-    cards: training_time(llama2, tokens, "h100-sxm", gpus=cards, price=price)
+    cards: budget.training_time(llama2, tokens, "h100-sxm", gpus=cards, price=price)
     for cards in (8, 64, 512)
 }
 table(
@@ -718,10 +708,10 @@ prose(
     t_flops_six=scientific(6 * 7e9 * tokens, 1),
     t_lab_mfu=percent(4e13 / gpu("rtx-4080").rate("bf16"), 0),
     mfu_slow=decimal(
-        training_time(llama2, tokens, "h100-sxm", gpus=64, mfu=0.35).days, 0
+        budget.training_time(llama2, tokens, "h100-sxm", gpus=64, mfu=0.35).days, 0
     ),
     mfu_fast=decimal(
-        training_time(llama2, tokens, "h100-sxm", gpus=64, mfu=0.50).days, 0
+        budget.training_time(llama2, tokens, "h100-sxm", gpus=64, mfu=0.50).days, 0
     ),
 )
 
@@ -745,7 +735,7 @@ prose(
 
 # %% tags=["hide-input"]
 P = exact.non_embedding
-tiny = parameter_breakdown(toy)
+tiny = budget.parameter_breakdown(toy)
 mistake_table(
     [
         ("2N: забыт обратный проход", 2 * P, 6 * P),
@@ -826,7 +816,7 @@ recipes = {
 }
 rows = []
 for recipe, title in recipes.items():
-    account = training_memory(llama, recipe=recipe)
+    account = budget.training_memory(llama, recipe=recipe)
     per_parameter = [account[part] / exact.total for part in STATES]
     columns = [*per_parameter, sum(per_parameter)]
     rows.append((title, *(number(value, 0) for value in columns)))
@@ -837,7 +827,7 @@ table(
 )
 
 # %%
-states = sum(training_memory(llama)[part] for part in STATES)
+states = sum(budget.training_memory(llama)[part] for part in STATES)
 assert states == 16 * exact.total
 seven = 16 * 7 * 10**9
 h100 = gpu("h100-sxm")
@@ -888,7 +878,7 @@ prose(
 B = 8
 on_paper = (10 * D + 4 * F) * L * B * S * 2
 accounts = {
-    kind: training_memory(llama, B=B, activations=kind)
+    kind: budget.training_memory(llama, B=B, activations=kind)
     for kind in ("expanded", "all", "saved")
 }
 assert on_paper == accounts["expanded"]["activations"]
@@ -976,7 +966,7 @@ setups = {
     "+ полный чекпоинтинг": {"optimizer": "adamw8bit", "checkpointing": "full"},
 }
 budgets = {
-    name: training_memory(llama, B=1, **options) for name, options in setups.items()
+    name: budget.training_memory(llama, B=1, **options) for name, options in setups.items()
 }
 stacked_bars(
     {name: gibs(account) for name, account in budgets.items()},
@@ -1045,8 +1035,8 @@ prose(
 # :::
 
 # %%
-cache = kv_cache_bytes(llama)
-without_gqa = kv_cache_bytes(llama.replace(K=N))
+cache = budget.kv_cache_bytes(llama)
+without_gqa = budget.kv_cache_bytes(llama.replace(K=N))
 print("на токен:      ", number(cache.total // S), "байт")
 print("на 8192 токена:", gib(cache.total))
 print("без GQA:       ", gib(without_gqa.total))
@@ -1056,8 +1046,8 @@ assert cache.total == GIB
 # %%
 rows = []
 for context in (2048, 4096, 8192, 32_768):
-    one_sequence = kv_cache_bytes(llama, S=context).total / GIB
-    rows.append((number(context), one_sequence, crossover_batch(llama, context)))
+    one_sequence = budget.kv_cache_bytes(llama, S=context).total / GIB
+    rows.append((number(context), one_sequence, budget.crossover_batch(llama, context)))
 table(
     ["контекст", "кеш одной последовательности, ГиБ", "кеш равен весам при пакете"],
     rows,
@@ -1069,9 +1059,9 @@ batches = range(0, 41, 2)
 weights_gib = 2 * exact.total / GIB  # bf16
 memory = {"веса": [(b, weights_gib) for b in batches]}
 for context in (8192, 4096):
-    one_sequence = kv_cache_bytes(llama, S=context).total / GIB
+    one_sequence = budget.kv_cache_bytes(llama, S=context).total / GIB
     memory[f"кеш,\nS = {number(context)}"] = [(b, b * one_sequence) for b in batches]
-equal = {context: crossover_batch(llama, context) for context in (8192, 4096)}
+equal = {context: budget.crossover_batch(llama, context) for context in (8192, 4096)}
 lines(
     memory,
     name="cache-and-weights",
@@ -1090,7 +1080,7 @@ lines(
 prose(
     kv_token=number(cache.total // S // 1024),
     kv_full=gib(cache.total, 0),
-    kv_mha=gib(kv_cache_bytes(llama.replace(K=N)).total, 0),
+    kv_mha=gib(budget.kv_cache_bytes(llama.replace(K=N)).total, 0),
     kv_weights=gb(2 * exact.total),
     kv_bytes=gb(cache.total),
     kv_equal=decimal(equal[8192], 2),
@@ -1119,7 +1109,7 @@ prose(
 # %% tags=["hide-input"]
 def step_row(b, context):
     """Строка таблицы: из чего складывается шаг декодирования."""
-    step = decode_step_time(llama, b, context, h100)
+    step = budget.decode_step_time(llama, b, context, h100)
     seconds = (
         step.weight_bytes / h100.bandwidth_bytes_per_s,
         step.cache_bytes / h100.bandwidth_bytes_per_s,
@@ -1141,7 +1131,7 @@ table(
 
 # %% tags=["hide-input"]
 step_batches = [2**power for power in range(9)]
-one = decode_step_time(llama, 1, 8192, h100)
+one = budget.decode_step_time(llama, 1, 8192, h100)
 read_equal = (
     one.weight_bytes / one.cache_bytes
 )  # пакет, при котором кеш читается столько же, сколько веса
@@ -1153,7 +1143,7 @@ steps = {
 lines(
     {
         name: [
-            (b, 1000 * part(decode_step_time(llama, b, 8192, h100)))
+            (b, 1000 * part(budget.decode_step_time(llama, b, 8192, h100)))
             for b in step_batches
         ]
         for name, part in steps.items()
@@ -1184,10 +1174,10 @@ print("С какого пакета шаг упирается в вычисле�
 for context in (128, 256, 512, 1024, 8192):
     print(
         f"  контекст {context}:",
-        critical_batch(llama, context, h100) or "ни с какого",
+        budget.critical_batch(llama, context, h100) or "ни с какого",
     )
-short_context = critical_batch(llama, 128, h100)
-assert critical_batch(llama, 8192, h100) is None
+short_context = budget.critical_batch(llama, 128, h100)
+assert budget.critical_batch(llama, 8192, h100) is None
 
 # %% tags=["remove-cell"]
 prose(
@@ -1221,7 +1211,7 @@ mistake_table(
     [
         (
             "кеш по N головам, а не по K",
-            kv_cache_bytes(llama.replace(K=N)).total,
+            budget.kv_cache_bytes(llama.replace(K=N)).total,
             true_cache,
         ),
         ("забыта двойка: ключ без значения", cache["key"], true_cache),
@@ -1344,7 +1334,7 @@ adapters = llama2.L * sum(
 eight_bit = (2 + 2 + 4 + 1 + 1) * seven_b
 lora = 2 * seven_b + 16 * adapters
 micro = {
-    (b, kind): training_memory(llama2, B=b, checkpointing=kind)["activations"]
+    (b, kind): budget.training_memory(llama2, B=b, checkpointing=kind)["activations"]
     for b in (8, 1)
     for kind in ("none", "full")
 }
@@ -1367,7 +1357,7 @@ prose(
     i_act_best=gb(micro[1, "full"], 1),
     i_block=gb((micro[1, "none"] - micro[1, "full"]) / llama2.L, 1),
     i_adapters=short(adapters),
-    i_adapter_share=percent(adapters / parameter_breakdown(llama2).total),
+    i_adapter_share=percent(adapters / budget.parameter_breakdown(llama2).total),
     i_lora=gb(lora, 1),
     i_usable=gb(h100.usable_bytes, 0),
 )
@@ -1412,7 +1402,7 @@ prose(
 # слоёв и токенов.
 
 # %% tags=["hide-input"]
-step = training_memory(llama)
+step = budget.training_memory(llama)
 kept = [
     line
     for line in step.details
@@ -1436,15 +1426,15 @@ prose(
     x_big_d=decimal((per_token_layer - 4 * (N + 2)) / 2 / D, 1),
     x_small=number(4 * (N + 2)),
     x_selective=gib(
-        training_memory(llama, checkpointing="none", attention="naive")["activations"]
-        - training_memory(llama, checkpointing="selective", attention="naive")[
+        budget.training_memory(llama, checkpointing="none", attention="naive")["activations"]
+        - budget.training_memory(llama, checkpointing="selective", attention="naive")[
             "activations"
         ],
         0,
     ),
     x_selective_fused=gib(
-        training_memory(llama)["activations"]
-        - training_memory(llama, checkpointing="selective")["activations"],
+        budget.training_memory(llama)["activations"]
+        - budget.training_memory(llama, checkpointing="selective")["activations"],
         2,
     ),
 )
@@ -1468,7 +1458,7 @@ prose(
 # %%
 # Пример: допустим, одна H100 обрабатывает столько токенов в секунду.
 tokens_per_s = 10_000
-flops_token = flops_per_token(llama2).total
+flops_token = budget.flops_per_token(llama2).total
 mfu = tokens_per_s * flops_token / h100.rate("bf16")
 # С полным чекпоинтингом прямой проход делают дважды: 4 единицы работы вместо 3.
 recomputed = mfu * 4 / 3
@@ -1483,7 +1473,7 @@ table(
         for rate, plan in (
             (
                 rate,
-                training_time(llama2, tokens, h100, gpus=64, mfu=rate, price=price),
+                budget.training_time(llama2, tokens, h100, gpus=64, mfu=rate, price=price),
             )
             for rate in (0.2, 0.35, 0.45, 0.5)
         )
@@ -1496,8 +1486,8 @@ prose(
     mfu_value=percent(mfu, 0),
     mfu_hfu=percent(recomputed, 0),
     mfu_loss=short(
-        training_time(llama2, tokens, h100, gpus=64, mfu=0.2, price=price).cost
-        - training_time(llama2, tokens, h100, gpus=64, mfu=0.45, price=price).cost
+        budget.training_time(llama2, tokens, h100, gpus=64, mfu=0.2, price=price).cost
+        - budget.training_time(llama2, tokens, h100, gpus=64, mfu=0.45, price=price).cost
     ),
 )
 
@@ -1534,12 +1524,12 @@ geometry = {
     "F": 10_000,
 }
 moe = Spec(**geometry, experts=E, experts_per_token=k)
-account = parameter_breakdown(moe)
+account = budget.parameter_breakdown(moe)
 assert account["attention"] + account["ffn"] == total
 
 # %% tags=["hide-input"]
 mixtral = preset("mixtral-8x7b")
-mix = parameter_breakdown(mixtral)
+mix = budget.parameter_breakdown(mixtral)
 table(
     ["модель", "всего", "активных", "отношение", "веса, ГБ", "состояния, ГБ", "FLOPs на токен"],
     [
@@ -1573,15 +1563,15 @@ dense = moe.replace(
 )  # плотный двойник: те же активные параметры
 context = 1  # почти без кеша: сравниваем веса
 critical = {
-    "плотный двойник": critical_batch(dense, context, h100),
-    "смесь экспертов": critical_batch(moe, context, h100),
+    "плотный двойник": budget.critical_batch(dense, context, h100),
+    "смесь экспертов": budget.critical_batch(moe, context, h100),
 }
 moe_batches = sorted([*(2**power for power in range(13)), *critical.values()])
 
 
 def step_ms(spec, b):
     """Время шага в миллисекундах."""
-    return 1000 * decode_step_time(spec, b, context, h100).seconds
+    return 1000 * budget.decode_step_time(spec, b, context, h100).seconds
 
 
 lines(

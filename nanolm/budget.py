@@ -24,7 +24,7 @@ if __name__ == "__main__":  # раньше определений: иначе м
 
     sys.exit(budget(sys.argv[1:], "python -m nanolm.budget"))
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from nanolm import units
 from nanolm.moments import GROUPS, Moment, copied, group_bytes, moments
@@ -52,9 +52,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ATTENTION_CONVENTIONS", "DTYPES", "NOTATION", "OPTIMIZERS", "RECIPES", "Account", "DecodeStep", "Line", "Spec",
-    "TrainingTime", "attention_crossover", "critical_batch", "crossover_batch", "decode_step_time",
-    "flops_per_token", "hardware_flops_per_token", "inference_memory", "kv_cache_bytes", "parameter_breakdown", "report", "saved_tensor_bytes",
-    "training_memory", "training_time",
+    "TrainingTime", "attention_crossover", "critical_batch", "crossover_batch", "decode_step_time", "flops_per_token",
+    "hardware_flops_per_token", "inference_memory", "kv_cache_bytes", "parameter_breakdown", "report",
+    "saved_tensor_bytes", "training_memory", "training_time",
 ]  # fmt: skip
 
 #: Байтов на значение.
@@ -204,7 +204,7 @@ class InferenceMemory(Account):
         return self.total + sum(line.value for line in self.buffers)
 
 
-def text_table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def text_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     """Таблица для терминала: первый столбец влево, остальные вправо, итог под чертой."""
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
 
@@ -453,17 +453,19 @@ def inference_memory(
     dtype: str = "bf16",
     kv_dtype: str | None = None,
     kv: str = "theory",
+    chunk: int | None = None,
 ) -> InferenceMemory:
     """Память вывода: веса и кеш KV; `.peak` добавляет рабочие буферы заполнения контекста.
 
     Буферы — остаточный поток, выход нормы и выходы самой тяжёлой половины блока для B·S токенов
     (нормы, проекции или полносвязный блок) и логиты последнего токена каждой последовательности в fp32.
+    `chunk` — сколько токенов пакета заполняется за раз; `None` — все сразу.
     """
     B, S = _batch(B), _context(spec, S)
     weights = _weight_lines(spec, "weights", _dtype_factor(dtype))
     cache = kv_cache_bytes(spec, B, S, _choice("kv_dtype", kv_dtype or dtype, DTYPES), kv)
     lines = [*weights, *(Line(line.name, "kv_cache", line.title, line.factors) for line in cache.details)]
-    return InferenceMemory(f"Память вывода, {dtype}", lines, _inference_buffers(spec, B, S, dtype))
+    return InferenceMemory(f"Память вывода, {dtype}", lines, _inference_buffers(spec, _portion(B, S, chunk), B, dtype))
 
 
 def _weight_lines(spec: Spec, component: str, size: Factor, prefix: str = "") -> Iterator[Line]:
@@ -473,9 +475,16 @@ def _weight_lines(spec: Spec, component: str, size: Factor, prefix: str = "") ->
             yield Line(op.name, component, prefix + op.title, (*weight_factors(op, spec), size))
 
 
-def _inference_buffers(spec: Spec, B: int, S: int, dtype: str) -> list[Line]:
+def _portion(B: int, S: int, chunk: int | None) -> list[Factor]:
+    """Сколько токенов проходит слой за раз: весь пакет или его порция."""
+    if chunk is None:
+        return [("B", B), ("S", S)]
+    chunk = whole("chunk", chunk)
+    return [("min(BS, порция)", min(B * S, chunk))]
+
+
+def _inference_buffers(spec: Spec, tokens: list[Factor], B: int, dtype: str) -> list[Line]:
     """Что живо в пике заполнения контекста: поток, норма и половина блока с наибольшими выходами."""
-    tokens: list[Factor] = [("B", B), ("S", S)]
     size = _dtype_factor(dtype)
     halves: dict[str, list[Line]] = {"attention": [], "ffn": []}
     for op in table(spec):

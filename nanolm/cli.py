@@ -59,7 +59,7 @@ _SWITCHES = {
 }
 
 
-class _Help(argparse.HelpFormatter):
+class Help(argparse.HelpFormatter):
     """Справка постоянной ширины: узнавать ширину терминала дольше, чем отвечать на вопрос."""
 
     def __init__(self, prog: str) -> None:
@@ -88,7 +88,7 @@ def _number(text: str, kind: Callable[[str], float], what: str) -> float:
         raise argparse.ArgumentTypeError(f"«{shown}»: нужно {what}") from None
 
 
-def _size(text: str) -> int:
+def size(text: str) -> int:
     return int(_number(text, int, "целое число"))
 
 
@@ -114,18 +114,23 @@ def budget_parser(prog: str) -> Parser:
         prog=prog,
         description="Сколько параметров, FLOPs и памяти у языковой модели и поместится ли она на карту.",
         epilog=f"Пример: {prog} --preset llama-3-8b --B 8 --S 8192 --gpu h100-sxm",
-        formatter_class=_Help,
+        formatter_class=Help,
         allow_abbrev=False,
     )
+    add_model(parser)
+    _add_question(parser)
+    return parser
+
+
+def add_model(parser: Parser) -> None:
+    """Ключи, которые задают модель: размеры, пресет или config.json."""
     model = parser.add_argument_group("модель")
     for name, title in _SIZES.items():
-        model.add_argument(f"--{name}", type=_size, metavar="ЧИСЛО", help=title)
+        model.add_argument(f"--{name}", type=size, metavar="ЧИСЛО", help=title)
     for name, title in _SWITCHES.items():
         model.add_argument(f"--{name}", action="store_true", help=title)
     model.add_argument("--preset", metavar="ИМЯ", help="известная модель; остальные ключи её уточняют")
     model.add_argument("--config", metavar="ПУТЬ", help="config.json модели Hugging Face или папка с ним")
-    _add_question(parser)
-    return parser
 
 
 def _add_question(parser: Parser) -> None:
@@ -144,7 +149,7 @@ def _add_question(parser: Parser) -> None:
         text = f"{title}: {', '.join(allowed)} (по умолчанию {default})"
         question.add_argument(f"--{name}", choices=tuple(allowed), default=default, metavar="ВИД", help=text)
     question.add_argument("--gpu", metavar="КАРТА", help="ускоритель, список даёт --list-gpus")
-    question.add_argument("--gpus", type=_size, default=1, metavar="ЧИСЛО", help="число карт при обучении")
+    question.add_argument("--gpus", type=size, default=1, metavar="ЧИСЛО", help="число карт при обучении")
     question.add_argument("--tokens", type=_count, metavar="ЧИСЛО", help="токенов обучения, можно как 15e12")
     question.add_argument("--mfu", type=_real, default=0.45, metavar="ДОЛЯ", help="доля пика при обучении, 0,45")
     question.add_argument("--price", type=_real, metavar="ЦЕНА", help="цена одного GPU-часа")
@@ -155,7 +160,7 @@ def _add_question(parser: Parser) -> None:
     output.add_argument("--list-gpus", action="store_true", help="известные карты")
 
 
-def _spec(args: argparse.Namespace) -> Spec:
+def spec_of(args: argparse.Namespace) -> Spec:
     """Модель из пресета, config.json или отдельных размеров; названные ключи побеждают."""
     given = {name.replace("-", "_"): getattr(args, name.replace("-", "_")) for name in _SIZES if name != "B"}
     changes = {name: value for name, value in given.items() if value is not None}
@@ -192,10 +197,10 @@ def _question(args: argparse.Namespace) -> Question:
         "mfu", "price",
     )  # fmt: skip
     B = 1 if args.B is None else args.B
-    return Question(_spec(args), B=B, **{name: getattr(args, name) for name in names})
+    return Question(spec_of(args), B=B, **{name: getattr(args, name) for name in names})
 
 
-def _flagged(message: str) -> str:
+def flagged(message: str) -> str:
     """`K = 3: …` → `--K = 3: …`: имя поля в ошибке становится именем ключа."""
     name = message.split(" ", 1)[0].rstrip(":,")
     flag = name.replace("_", "-")
@@ -226,17 +231,17 @@ def _answer(args: argparse.Namespace) -> str:
 
 def budget(argv: list[str], prog: str) -> int:
     """`budget`: разобрать ключи, ответить, вернуть код выхода."""
-    _prepare_console()
-    _speak_russian()
+    prepare_console()
+    speak_russian()
     args = budget_parser(prog).parse_args(argv)
     try:
         answer = _answer(args)
     except ValueError as error:
-        fail(prog, _flagged(str(error)))
-    return _print(answer, prog)
+        fail(prog, flagged(str(error)))
+    return print_answer(answer, prog)
 
 
-def _print(answer: str, prog: str) -> int:
+def print_answer(answer: str, prog: str) -> int:
     import errno
 
     try:
@@ -251,12 +256,12 @@ def _print(answer: str, prog: str) -> int:
 
 def main() -> int:
     """`nanolm budget …` и `nanolm probe …`."""
-    _prepare_console()
+    prepare_console()
     commands = {"budget": lambda rest: budget(rest, "nanolm budget"), "probe": _probe}
     name, rest = (sys.argv[1] if len(sys.argv) > 1 else ""), sys.argv[2:]
     if name in ("", "-h", "--help"):
         usage = "использование: nanolm {budget,probe} …\n\n  budget  счета модели\n  probe   измерения (нужен torch)"
-        return _print(usage, "nanolm")
+        return print_answer(usage, "nanolm")
     if name not in commands:
         fail("nanolm", f"{name}: нужно одно из: {', '.join(commands)}")
     return commands[name](rest)
@@ -274,13 +279,13 @@ def _probe(rest: list[str]) -> int:
 # --- Язык и кодировка ---------------------------------------------------------------------------
 
 
-def _speak_russian() -> None:
+def speak_russian() -> None:
     """Подменить перевод argparse своим словарём; незнакомая фраза остаётся как есть."""
     argparse._ = lambda text: _RUSSIAN.get(text, text)  # type: ignore[attr-defined]
     argparse.ngettext = lambda one, many, n: _RUSSIAN.get(one if n == 1 else many, one)  # type: ignore[attr-defined]
 
 
-def _prepare_console() -> None:
+def prepare_console() -> None:
     """Научить потоки замене символов, которых нет в их кодировке."""
     for stream in (sys.stdout, sys.stderr):
         encoding = (getattr(stream, "encoding", None) or "utf-8").lower().replace("-", "")

@@ -115,25 +115,72 @@ def ratio(samples: Mapping[str, Samples], above: str, below: str) -> float:
 # --- Пик памяти ----------------------------------------------------------------------------------
 
 
-def peak_bytes(function: Callable[[], object], device: torch.device) -> int:
+@dataclass(frozen=True)
+class Peak:
+    """Пик памяти сверх занятого до измерения: все байты и без рабочей памяти ядер.
+
+    Рабочую память библиотека произведений (oneDNN) берёт на время одной операции; ни одному тензору она не
+    принадлежит, и её размер зависит от процессора.
+    """
+
+    total: int
+    tensors: int
+
+
+def peak_bytes(function: Callable[[], object], device: torch.device) -> Peak:
     """Сколько байт `function` занимает в пике сверх того, что было занято до неё.
 
-    На CUDA — счётчик распределителя, на процессоре — события распределителя из профайлера, на MPS —
-    занятая память после каждой операции.
+    На CUDA — счётчик распределителя (рабочую память cuBLAS заводит разогрев, поэтому она в «до»), на
+    процессоре — события распределителя из профайлера, на MPS — занятая память после каждой операции.
     """
-    return {"cuda": _cuda_peak, "mps": _mps_peak}.get(device.type, _cpu_peak)(function)
+    if device.type == "cpu":
+        return _cpu_peak(function)
+    total = _mps_peak(function) if device.type == "mps" else _cuda_peak(function)
+    return Peak(total, total)
 
 
-def _cpu_peak(function: Callable[[], object]) -> int:
+#: Операции, внутри которых библиотека берёт рабочую память.
+PRODUCTS = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::linear", "aten::mkldnn_linear"})
+
+
+def _cpu_peak(function: Callable[[], object]) -> Peak:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
         function()
     results: Any = profiler.profiler.kineto_results
-    events = [(event.start_ns(), event.nbytes()) for event in results.events() if event.name() == "[memory]"]
-    current = peak = 0
-    for _, change in sorted(events, key=lambda event: event[0]):
-        current += change
-        peak = max(peak, current)
-    return peak
+    events = sorted(_allocations(results.experimental_event_tree()), key=lambda event: event.start_time_ns)
+    scratch = _scratch(events)
+    total = tensors = 0
+    most_total = most_tensors = 0
+    for event in events:
+        total += event.extra_fields.alloc_size
+        tensors += 0 if event.id in scratch else event.extra_fields.alloc_size
+        most_total, most_tensors = max(most_total, total), max(most_tensors, tensors)
+    return Peak(most_total, most_tensors)
+
+
+def _allocations(nodes: list[Any]) -> Iterator[Any]:
+    """События распределителя из дерева профайлера, в глубину без рекурсии: дерево бывает глубоким."""
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        if node.tag == torch._C._profiler._EventType.Allocation:
+            yield node
+        waiting.extend(node.children)
+
+
+def _scratch(events: Iterable[Any]) -> set[int]:
+    """Номера событий рабочей памяти: взята внутри произведения и возвращена, пока оно не кончилось."""
+    opened: dict[int, Any] = {}
+    found: set[int] = set()
+    for event in events:
+        if event.extra_fields.alloc_size > 0:
+            opened[event.extra_fields.ptr] = event
+            continue
+        start = opened.pop(event.extra_fields.ptr, None)
+        owner = None if start is None else start.parent
+        if owner is not None and owner.name in PRODUCTS and event.start_time_ns <= owner.end_time_ns:
+            found |= {start.id, event.id}
+    return found
 
 
 def _cuda_peak(function: Callable[[], object]) -> int:

@@ -16,9 +16,9 @@ from __future__ import annotations
 if __name__ == "__main__":  # раньше определений: иначе модуль загрузился бы дважды
     import sys
 
-    from nanolm.probe_cli import main
+    from nanolm.probe_cli import main as run
 
-    sys.exit(main(sys.argv[1:], "python -m nanolm.probe"))
+    sys.exit(run(sys.argv[1:], "python -m nanolm.probe"))
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -206,9 +206,13 @@ def _memory(training: Training, account: budget.TrainingMemory, B: int, S: int) 
         if size or account[name]:
             yield Row(name, budget.TITLES[name], "байт", account[name], size)
     constant = sum(states.values()) + sum(tensor.nbytes for tensor in batch)
-    peak = constant + peak_bytes(lambda: training.step(*batch), training.device)
+    peak = peak_bytes(lambda: training.step(*batch), training.device)
     title = f"пик памяти шага ({account.moment})"
-    yield Row("peak", title, "байт", account.total, peak, exact=False, tolerance=PEAK_TOLERANCE)
+    rules: dict[str, Any] = {"exact": False, "tolerance": PEAK_TOLERANCE}
+    yield Row("peak", title, "байт", account.total, constant + peak.tensors, **rules)
+    if peak.total != peak.tensors:
+        title = "пик вместе с рабочей памятью ядер"
+        yield Row("peak.with_scratch", title, "байт", account.total, constant + peak.total, **rules)
 
 
 def _cache(model: NanoLM, B: int, S: int) -> Iterator[Row]:

@@ -40,11 +40,11 @@ def build(
     probe_version: int,
 ) -> dict[str, Any]:
     """Собрать запись и проверить её. `what` — что измерено: «verify», «speed»."""
-    from datetime import datetime, timezone
+    from datetime import UTC, datetime
 
     return validate(
         {
-            "schema": SCHEMA, "what": what, "measured_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "schema": SCHEMA, "what": what, "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
             "commit": commit(), "probe_version": probe_version, "machine": machine, "software": software,
             "spec": spec, "workload": workload, "samples_s": samples_s, "bytes": sizes,
         }

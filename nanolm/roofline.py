@@ -60,7 +60,7 @@ def machine(device: torch.device | str = "cpu", *, refresh: bool = False, progre
 def measure(device: torch.device, progress: Progress = iter) -> dict[str, Any]:
     """Измерить пределы: пик по типам и полосу, с сырыми замерами."""
     tasks: list[tuple[str, Callable[[], tuple[float, Samples]]]] = [
-        *((kind, lambda kind=kind: _matmul_rate(kind, device)) for kind in KINDS[device.type]),  # type: ignore[misc]
+        *((kind, lambda kind=kind: _matmul_rate(kind, device)) for kind in KINDS[device.type]),
         ("bandwidth", lambda: _bandwidth(device)),
     ]
     found = {name: task() for name, task in progress(tasks)}

@@ -66,8 +66,8 @@ class Reading:
 def weights(spec: Spec, dtype: str = "fp32") -> list[Request]:
     """Веса в порядке загрузки: эмбеддинг, слои по одному, последняя норма и голова."""
     shapes = parameter_shapes(spec)
-    order = sorted(shapes, key=lambda name: (_layer(name) is None and name != "embedding.weight", _layer(name) or 0))
-    order.sort(key=lambda name: name != "embedding.weight")
+    last = spec.L
+    order = sorted(shapes, key=lambda name: -1 if name == "embedding.weight" else _layer(name, last))
     return [Request(WEIGHTS, name, shapes[name], dtype) for name in order]
 
 
@@ -118,9 +118,10 @@ def _like(request: Request, stage: str, suffix: str) -> Request:
     return Request(stage, f"{request.name}.{suffix}", request.shape, request.dtype)
 
 
-def _layer(name: str) -> int | None:
+def _layer(name: str, outside: int = -1) -> int:
+    """Номер слоя тензора; `outside` — если он не в слое."""
     found = re.match(r"layers\.(\d+)[.:]", name)
-    return int(found[1]) if found else None
+    return int(found[1]) if found else outside
 
 
 # --- Что вышло ------------------------------------------------------------------------------------
@@ -170,7 +171,7 @@ class Climb:
             return self.granted
         open_layer = _layer(self.refused.name)
         same = (self.refused.stage, open_layer)
-        return sum(r.nbytes for r in done if open_layer is None or (r.stage, _layer(r.name)) != same)
+        return sum(r.nbytes for r in done if open_layer < 0 or (r.stage, _layer(r.name)) != same)
 
     @property
     def resident(self) -> int:

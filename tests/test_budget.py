@@ -118,6 +118,8 @@ def test_parameters_against_closed_formulas(spec: Spec) -> None:
     assert dict(account) == oracles.parameters(spec)
     assert account.total == sum(oracles.parameters(spec).values())
     assert account.active == sum(oracles.parameters(spec, active=True).values())
+    inside = ("attention", "ffn", "router", "norms")
+    assert account.non_embedding == sum(oracles.parameters(spec)[name] for name in inside)
 
 
 def test_tied_embeddings_are_counted_once() -> None:
@@ -411,6 +413,24 @@ def test_peak_adds_buffers_of_one_layer_and_the_last_logits() -> None:
     assert deeper.peak - deeper.total == extra
 
 
+@pytest.mark.parametrize(
+    ("spec", "widest"),
+    [
+        (PRIMES, 4 * 101),  # ворота, расширение, активация, произведение
+        (PRIMES.replace(F=50), 3 * 6 * 13 + 3 * 2 * 13),  # q и k до и после поворота, v, выход внимания
+        (PRIMES.replace(gated_ffn=False, F=200), 2 * 200),
+        (PRIME_MOE, 2 * 4 * 101),  # токен проходит k экспертов
+    ],
+    ids=["ffn", "attention", "plain ffn", "moe"],
+)
+def test_inference_buffers_by_hand(spec: Spec, widest: int) -> None:
+    """Поток, выход нормы и самая широкая половина блока на токен, fp32-логиты последнего токена."""
+    for B, S, dtype in ((1, 53, "bf16"), (3, 7, "fp32")):
+        account = inference_memory(spec, B, S, dtype)
+        expected = B * S * (2 * 60 + widest) * oracles.BYTES[dtype] + B * 1009 * 4
+        assert account.peak - account.total == expected
+
+
 # --- память обучения ----------------------------------------------------------------------------
 
 STATES = ("weights", "master_weights", "gradients", "optimizer")
@@ -447,8 +467,8 @@ def test_moments_by_optimizer(optimizer: str, moments: int) -> None:
 
 def test_8bit_adam_by_hand() -> None:
     """Байт на момент и fp32-масштаб на 256 значений; тензоры меньше 4096 остаются в fp32."""
-    spec = Spec(V=100, D=64, L=3, N=4, F=100)  # 6400, 4096, 6400 — сжимаются; нормы по 64 — нет
-    tensors = [100 * 64] * 2 + [64 * 64] * 4 * 3 + [64 * 100] * 3 * 3
+    spec = Spec(V=101, D=64, L=3, N=4, F=103)  # матрицы сжимаются, нормы по 64 — нет; блоки не целые
+    tensors = [101 * 64] * 2 + [64 * 64] * 4 * 3 + [64 * 103] * 3 * 3
     compressed = sum(2 * (size + 4 * math.ceil(size / 256)) for size in tensors)
     assert training_memory(spec, optimizer="adamw8bit")["optimizer"] == compressed + 7 * 64 * 2 * 4
     experts = Spec(V=1, D=64, L=1, N=1, H=1, F=63, experts=1000, experts_per_token=1)

@@ -105,6 +105,17 @@ def test_fit_compares_the_peak_with_usable_memory() -> None:
     assert sections(Question(preset("llama-2-7b"), S=512, dtype="fp32", gpu=card))["fit"]["inference"] is False
 
 
+def test_nominal_memory_is_not_what_fits() -> None:
+    """Пик между доступной и паспортной памятью: «не помещается» и в документе, и в тексте."""
+    card, spec = gpu("t4"), preset("llama-2-7b")
+    S = next(S for S in range(100, 9000, 100) if inference_memory(spec, 1, S).peak > card.usable_bytes)
+    assert inference_memory(spec, 1, S).peak < card.memory_bytes
+    question = Question(spec, S=S, gpu=card)
+    assert sections(question)["fit"]["inference"] is False
+    assert re.search(r"вывод: нужно [^—]* — не помещается", text(question))
+    assert re.search(r"вывод: нужно [^—]* — помещается", text(Question(spec, S=S - 100, gpu=card)))
+
+
 def test_document_is_valid_json_with_exact_integers() -> None:
     question = Question(LLAMA, gpu="h100-sxm", tokens=15 * 10**12)
     answer = json.loads(json.dumps(document(question), allow_nan=False))

@@ -143,7 +143,11 @@ def test_equal_lessons_do_not_share_one_run(project: Project) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [LESSON.replace("\n", "\r\n").encode(), b"\xef\xbb\xbf" + LESSON.encode(), b"\xef\xbb\xbf" + LESSON.replace("\n", "\r\n").encode()],
+    [
+        LESSON.replace("\n", "\r\n").encode(),
+        b"\xef\xbb\xbf" + LESSON.encode(),
+        b"\xef\xbb\xbf" + LESSON.replace("\n", "\r\n").encode(),
+    ],
     ids=["crlf", "bom", "crlf+bom"],
 )
 def test_windows_files_build(project: Project, data: bytes) -> None:

@@ -16,6 +16,8 @@ LESSONS = sorted(path.stem for path in (ROOT / "lessons").glob("*.py"))
 #: Атрибуты, по которым браузер сам загружает файл. Ссылка `a href` загружает, только если её нажать.
 LOADS = {("script", "src"), ("link", "href"), ("img", "src"), ("iframe", "src"), ("source", "src"),
          ("image", "href"), ("use", "href"), ("object", "data")}  # fmt: skip
+#: Такие `link` браузер не загружает: это подсказки, куда ведёт страница.
+NAVIGATION = ("next", "prev", "index", "search")
 #: Больше урок весить не должен: страница с шрифтами, стилями и скриптами, сжатая.
 LESSON_BYTES = 700_000
 #: Английские слова темы, которым на русской странице не место.
@@ -39,7 +41,7 @@ class Loads(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self._silent += tag in ("script", "style", "pre", "code", "title", "annotation")
         for name, value in attrs:
-            if (tag, name.split(":")[-1]) in LOADS and dict(attrs).get("rel") not in ("next", "prev", "index", "search"):
+            if (tag, name.split(":")[-1]) in LOADS and dict(attrs).get("rel") not in NAVIGATION:
                 self.addresses.append(value or "")
             if name.startswith("on"):
                 self.handlers.append(f"{tag} {name}")

@@ -21,11 +21,11 @@ import hashlib
 import os
 import sys
 from importlib import metadata
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
 #: От этого зависит урок, который не сказал иного.
 DEFAULT_INPUTS = ("nanolm/**/*.py", "nanolm/data/**/*", "lessons/records/**/*")

@@ -104,7 +104,9 @@ def copy_assets(app: Sphinx, _config: Config) -> None:
     (target / "katex.min.css").write_text(OLD_FONTS.sub("", styles), encoding="utf-8")
 
 
-def add_styles(app: Sphinx, name: str, _template: str, _context: dict[str, Any], doctree: nodes.document | None) -> None:
+def add_styles(
+    app: Sphinx, name: str, _template: str, _context: dict[str, Any], doctree: nodes.document | None
+) -> None:
     """Подключить стили KaTeX там, где есть формулы."""
     if doctree is not None and next(doctree.findall(lambda n: isinstance(n, (nodes.math, nodes.math_block))), None):
         app.add_css_file("katex/katex.min.css")

@@ -92,5 +92,3 @@ class SearchCourseRussian(SearchRussian):
 def setup(app: Sphinx) -> None:
     """Заменить русский поиск Sphinx своим."""
     app.add_search_language(SearchCourseRussian)
-
-

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from nanolm.hardware import Gpu
 
-GIB = 2**30
-
 
 def table(
     head: Sequence[str], rows: Iterable[Sequence[str | nodes.Node]], numeric: int = 0, kind: str = "nanolm-table"
@@ -66,27 +64,6 @@ class NotationTable(DataTable):
         from nanolm.spec import NOTATION
 
         return table(("Буква", "Что значит"), [(nodes.math("", letter), text) for letter, text in NOTATION.items()])
-
-
-class GpuTable(DataTable):
-    """Видеокарты из `nanolm/data/gpus.toml`."""
-
-    def build(self) -> nodes.Node:
-        """Память, пропускная способность и плотные скорости каждой карты."""
-        from nanolm.hardware import gpus
-        from nanolm.units import decimal
-
-        kinds = ("fp32", "tf32", "bf16", "fp16", "fp8")
-        head = ("Карта", "Ключ", "Память, ГиБ", "Доступно, ГиБ", "ТБ/с", *kinds)
-        rows: list[list[str | nodes.Node]] = []
-        for card in gpus().values():
-            mark = "*" if card.usable_is_assumed else ""
-            rates = [decimal(card.flops_per_s[kind] / 1e12, 1) if kind in card.flops_per_s else "—" for kind in kinds]
-            rows.append([
-                card.title, nodes.literal("", card.key), decimal(card.memory_bytes / GIB, 2),
-                decimal(card.usable_bytes / GIB, 2) + mark, decimal(card.bandwidth_bytes_per_s / 1e12, 3), *rates,
-            ])  # fmt: skip
-        return table(head, rows, numeric=len(head) - 2, kind="gpu-table")
 
 
 class GpuSources(DataTable):
@@ -146,7 +123,6 @@ def setup(app: Sphinx) -> None:
     """Подключить директивы таблиц."""
     for name, directive in {
         "notation-table": NotationTable,
-        "gpu-table": GpuTable,
         "gpu-sources": GpuSources,
     }.items():
         app.add_directive(name, directive)
