@@ -25,26 +25,28 @@
 # - за пять минут оценить время и цену обучения;
 # - посчитать {term}`кеш KV` и найти пакет, при котором он весит столько же, сколько веса;
 # - разделить полное и активное число параметров у смеси экспертов;
-# - написать свой калькулятор памяти и проверить его прогноз;
+# - написать свой калькулятор памяти и подтвердить его прогноз измерением;
 # - за три минуты ответить на вопрос собеседования: поместится ли полное дообучение модели 7B на одну карту
 #   с 80 ГБ.
 # :::
 #
 # - **Время:** основная часть — около 11 часов, всё вместе — около 21 часа; раскладка ниже.
-# - **Устройство:** любой процессор; видеокарта не нужна.
+# - **Устройство:** любой процессор; видеокарта не нужна. Разделу с измерением нужен PyTorch, без него там
+#   останется один прогноз.
 # - **Нужно знать:** современный блок трансформера — {term}`GQA`, {term}`SwiGLU`, {term}`RoPE` — и умножение
 #   матриц.
 # - **Обозначения:** $V$ словарь, $D$ ширина, $L$ слои, $N$ головы запроса, $K$ головы ключа и значения, $H$
 #   размер головы, $F$ ширина полносвязного блока, $S$ длина последовательности, $B$ пакет, $E$ эксперты,
 #   $k$ экспертов на токен. Подробно — на [странице обозначений](../docs/notation.md).
 #
-# Часы — это не чтение страницы, а работа с ней.
+# **Задания:** девять упражнений с проверкой, которая называет ошибку, а в конце — свой калькулятор. Часы — это
+# не чтение страницы, а работа с ней.
 #
 # | что делать | основная часть, ч | углублённая часть, ч |
 # |---|---|---|
 # | читать с карандашом, предсказывать числа до запуска | 3 | 2 |
 # | повторить выводы формул по памяти | 2 | 2 |
-# | написать свой калькулятор и сверить его со счётом | 4 | 3 |
+# | решить упражнения, написать свой калькулятор, сверить его со счётом и измерением | 4 | 3 |
 # | самопроверка и ответ на вопрос собеседования | 2 | 1 |
 # | статьи из списка в конце | — | 2 |
 # | **всего** | **11** | **10** |
@@ -75,7 +77,7 @@
 # %%
 from nanolm import budget
 from nanolm.budget import NOTATION, Spec
-from nanolm.exercises import check, exercises, hint
+from nanolm.exercises import check, hint
 from nanolm.figures import bars, lines, prose, stacked_bars, table
 from nanolm.hardware import gpu
 from nanolm.units import GB, GIB, decimal, gb, gib, number, percent, scientific, short
@@ -91,7 +93,7 @@ table(
 # %% [markdown]
 # Это вся геометрия: из неё следует каждое число страницы. `Spec` только хранит размеры и проверяет их.
 # Считают функции из `nanolm.budget`, и все они читают одну и ту же таблицу операций, поэтому разойтись
-# между собой не могут.
+# между собой не могут. `check` проверяет упражнения, `hint` подсказывает.
 #
 # ## Шаг 1. Параметры
 #
@@ -99,29 +101,114 @@ table(
 #
 # Параметры живут в матрицах. Пройдём модель сверху вниз и выпишем их размеры.
 #
-# | где | матрицы | параметров |
-# |---|---|---|
-# | {term}`эмбеддинг` | одна, $V \times D$ | $VD$ |
-# | внимание, запрос | $D \times NH$ | $DNH$ |
-# | внимание, ключ и значение | две, $D \times KH$ | $2DKH$ |
-# | внимание, выход | $NH \times D$ | $NHD$ |
-# | полносвязный блок {term}`SwiGLU` {cite}`shazeer2020` | три: ворота, расширение, сжатие | $3DF$ |
-# | нормы | два вектора на слой и один в конце | $2LD + D$ |
-# | выходная голова | $D \times V$, если не связана с эмбеддингом | $VD$ |
+# | где | что хранится |
+# |---|---|
+# | {term}`эмбеддинг` | матрица $V \times D$ |
+# | внимание, запрос | матрица $D \times NH$ |
+# | внимание, ключ и значение | две матрицы $D \times KH$ |
+# | внимание, выход | матрица $NH \times D$ |
+# | полносвязный блок {term}`SwiGLU` {cite}`shazeer2020` | ворота и расширение $D \times F$, сжатие $F \times D$ |
+# | нормы | по вектору длины $D$: две на слой и одна в конце |
+# | выходная голова | матрица $D \times V$, если не связана с эмбеддингом |
 #
-# Теперь два упрощения, верных для классического блока. Первое: головы ключа и значения не урезаны, то есть
-# $KH = NH = D$. Тогда внимание стоит $4D^2$. Второе: ширина полносвязного блока выбрана так, чтобы три
-# матрицы SwiGLU стоили столько же, сколько две матрицы простого блока с $F = 4D$:
+# Все размеры названы в `config.json`, и только $F$ выглядит взятым с потолка. Это не так. До SwiGLU блок
+# состоял из двух матриц, $D \times 4D$ и $4D \times D$. Когда понадобилась третья, ширину уменьшили, чтобы
+# параметров осталось столько же.
+#
+# ### Упражнение 1. Ширина SwiGLU
+#
+# Напишите `swiglu_width(D)`: ширину $F$, при которой три матрицы SwiGLU весят столько же, сколько две матрицы
+# прежнего блока. Ответ — целое число, ближайшее к точному.
+
+
+# %% tags=["exercise"]
+def swiglu_width(D):
+    """Ширина SwiGLU при том же числе параметров, что у двух матриц D × 4D."""
+    return ...  # замените многоточие своей формулой
+
+
+# %% [markdown]
+# <details class="nanolm-answer"><summary>Подсказка</summary>
+#
+# Сколько параметров было в двух матрицах? Столько же должно остаться в трёх, а неизвестна одна ширина.
+#
+# </details>
+#
+# Застряли — запускайте следующую ячейку: с каждым разом подсказка подробнее. Так устроены все девять
+# упражнений. Решение сложено под подсказкой и вашего ответа не заменит: ячейка срабатывает, только если имя
+# ещё свободно.
+
+# %% tags=["skip-execution"]
+hint("9/swiglu-width")
+
+# %% tags=["solution"]
+if "swiglu_width" not in globals():  # ваш ответ остаётся на месте
+
+    def swiglu_width(D):
+        """Ширина SwiGLU при том же числе параметров, что у двух матриц D × 4D."""
+        return round(8 * D / 3)
+
+
+# %% tags=["check"]
+check("9/swiglu-width", swiglu_width)
+
+# %% [markdown]
+# ### Правило
+#
+# Приравняем параметры трёх матриц SwiGLU и двух матриц простого блока:
 #
 # $$
 # 3DF = 8D^2 \quad\Longrightarrow\quad F = \tfrac{8}{3}D .
 # $$
 #
-# Слой стоит $4D^2 + 8D^2 = 12D^2$. Нормы линейны по $D$ и рядом с квадратом не видны. Остаётся
+# Второе упрощение: в классическом блоке головы ключа и значения не урезаны, то есть $KH = NH = D$. Тогда
+# внимание — четыре матрицы $D \times D$, и слой стоит $4D^2 + 8D^2 = 12D^2$. Нормы линейны по $D$ и рядом с
+# квадратом не видны. Остаётся
 #
 # $$
 # P \approx \underbrace{2VD}_{\text{эмбеддинг и голова}} + \underbrace{12LD^2}_{\text{слои}} .
 # $$
+#
+# ### Упражнение 2. Параметры до единицы
+#
+# Правило — прикидка. Точный счёт держится на той же таблице матриц, но без упрощений: с $K$ голов вместо $N$ у
+# ключа и значения, с настоящим $F$ и с нормами. Напишите
+# `count_params(V, D, L, N, K, H, F, tie_embeddings)` — число параметров модели, до единицы. Если
+# `tie_embeddings` истинно, голова делит матрицу с эмбеддингом.
+
+
+# %% tags=["exercise"]
+def count_params(V, D, L, N, K, H, F, tie_embeddings):
+    """Параметры декодера с GQA, SwiGLU и RMSNorm, без смещений."""
+    return ...
+
+
+# %% [markdown]
+# <details class="nanolm-answer"><summary>Подсказка</summary>
+#
+# Идите по таблице матриц сверху вниз. Что из неё повторяется в каждом слое, а что есть в модели один раз?
+#
+# Ещё подробнее — `hint("9/params")`.
+#
+# </details>
+
+# %% tags=["solution"]
+if "count_params" not in globals():  # ваш ответ остаётся на месте
+
+    def count_params(V, D, L, N, K, H, F, tie_embeddings):
+        """Параметры декодера с GQA, SwiGLU и RMSNorm, без смещений."""
+        attention = 2 * D * N * H + 2 * D * K * H
+        ffn = 3 * D * F
+        norms = 2 * D
+        tables = 1 if tie_embeddings else 2
+        return tables * V * D + L * (attention + ffn + norms) + D
+
+
+# %% tags=["check"]
+check("9/params", count_params)
+
+# %% [markdown]
+# ### Правило против модели
 #
 # :::{admonition} Предскажите
 # :class: hint
@@ -505,6 +592,49 @@ prose(
 # {cite:t}`bahdanau2022`.
 #
 # ### Чего в 6N нет
+#
+# Правило приписывает по шесть операций каждому параметру, но не каждый параметр во что-то умножается.
+# Эмбеддинг — таблица, из неё берут строку. Выходная голова, наоборот, умножается по-настоящему, но её принято
+# считать отдельно: она зависит от словаря, а не от глубины модели. Значит, $N$ в правиле 6N — не всё число
+# параметров.
+#
+# ### Упражнение 3. Что такое N
+#
+# Напишите `flops_rule(total_params, V, D, tie_embeddings)`: FLOPs обучения на один токен по правилу 6N.
+# `total_params` — все параметры модели; `tie_embeddings` говорит, делит ли голова матрицу с эмбеддингом.
+
+
+# %% tags=["exercise"]
+def flops_rule(total_params, V, D, tie_embeddings):
+    """FLOPs обучения на токен: правило 6N, в N нет эмбеддинга и отдельной головы."""
+    return ...
+
+
+# %% [markdown]
+# <details class="nanolm-answer"><summary>Подсказка</summary>
+#
+# Сколько у модели таблиц словаря и сколько параметров в каждой? В $N$ входит всё остальное.
+#
+# Ещё подробнее — `hint("9/flops-rule")`.
+#
+# </details>
+
+# %% tags=["solution"]
+if "flops_rule" not in globals():  # ваш ответ остаётся на месте
+
+    def flops_rule(total_params, V, D, tie_embeddings):
+        """FLOPs обучения на токен: правило 6N, в N нет эмбеддинга и отдельной головы."""
+        tables = 1 if tie_embeddings else 2
+        return 6 * (total_params - tables * V * D)
+
+
+# %% tags=["check"]
+check("9/flops-rule", flops_rule)
+
+# %% [markdown]
+# ### Три строки сверх правила
+#
+# Теперь полный счёт операций Llama-3-8B.
 
 # %%
 # Обучение, контекст 8192, внимание по полному квадрату.
@@ -520,8 +650,7 @@ prose(
 # %% [markdown]
 # Три строки требуют объяснений.
 #
-# **Эмбеддинг — ноль.** Взять строку таблицы — не умножение. Поэтому $N$ правила — это
-# {glue:text}`p_non_embedding`, а не {glue:text}`p_exact`.
+# **Эмбеддинг — ноль.** $N$ правила — это {glue:text}`p_non_embedding`, а не {glue:text}`p_exact`.
 #
 # **Выходная голова — отдельная строка.** Матрица $D \times V$ умножается по-настоящему: $6VD$ на токен,
 # {glue:text}`f_head`. Если голова связана с эмбеддингом, параметров у неё нет, а умножения остаются.
@@ -536,7 +665,9 @@ prose(
 head = flops["lm_head"]
 conventions = {
     "без оценок внимания": flops.total - flops["scores"],
-    "причинная половина, S = 8192": budget.flops_per_token(llama, attention="causal").total,
+    "причинная половина, S = 8192": budget.flops_per_token(
+        llama, attention="causal"
+    ).total,
     "полный квадрат, S = 8192": flops.total,
 }
 table(
@@ -556,9 +687,48 @@ assert [round(1000 * head / total) for total in conventions.values()] == [70, 61
 #
 # ### Когда внимание дороже весов
 #
-# Внимание делает на слой два произведения: запросы на ключи и вероятности на значения. Каждое стоит
-# $2BNS^2H$ в прямом проходе, вместе $4BNS^2H$. Делим на $BS$ токенов, умножаем на 3 (прямой и обратный) и
-# на $L$, полагаем $NH = D$:
+# Внимание делает на слой два произведения без весов: запросы на ключи и вероятности на значения. Каждое в
+# прямом проходе стоит $2BNS^2H$ операций на весь пакет из $BS$ токенов. Обратный проход, как всегда, вдвое
+# дороже прямого.
+#
+# ### Упражнение 4. FLOPs на токен с вниманием
+#
+# Напишите `flops_per_token(n_params, L, S, D)`: FLOPs обучения на один токен — правило 6N и к нему оба
+# произведения внимания. `n_params` — это $N$ правила, голова не считается; $NH = D$; внимание — по полному
+# квадрату $S \times S$.
+
+
+# %% tags=["exercise"]
+def flops_per_token(n_params, L, S, D):
+    """FLOPs обучения на токен: 6N и внимание по полному квадрату."""
+    return ...
+
+
+# %% [markdown]
+# <details class="nanolm-answer"><summary>Подсказка</summary>
+#
+# Сначала один слой и один прямой проход: поделите работу двух произведений на число токенов.
+#
+# Ещё подробнее — `hint("9/flops-per-token")`.
+#
+# </details>
+
+# %% tags=["solution"]
+if "flops_per_token" not in globals():  # ваш ответ остаётся на месте
+
+    def flops_per_token(n_params, L, S, D):
+        """FLOPs обучения на токен: 6N и внимание по полному квадрату."""
+        return 6 * n_params + 12 * L * S * D
+
+
+# %% tags=["check"]
+check("9/flops-per-token", flops_per_token)
+
+# %% [markdown]
+# ### Граница
+#
+# Два произведения по $2BNS^2H$, поделённые на $BS$ токенов и умноженные на 3 (прямой проход и обратный) и на
+# $L$, при $NH = D$ дают
 #
 # $$
 # \text{оценки на токен} = 12LSD .
@@ -652,9 +822,47 @@ prose(
 # %% [markdown]
 # ### Из FLOPs — время
 #
-# Время = работа / (число карт × пик карты × {term}`MFU`). MFU — доля пика, которая идёт на полезные
-# операции {cite}`chowdhery2022`. У хорошо настроенного обучения это 35–50 %; мы берём 45 %. Пересчёт
-# активаций в полезные операции не входит: он греет карту, но модель от него не умнее.
+# Время — это работа, делённая на скорость. Работу мы считать умеем. Скорость на бумаге — пик карты, а на деле
+# обучение тратит на полезные операции лишь его долю. Её называют {term}`MFU` {cite}`chowdhery2022`: у хорошо
+# настроенного обучения это 35–50 %, мы берём 45 %. Пересчёт активаций в полезные операции не входит: он греет
+# карту, но модель от него не умнее.
+#
+# ### Упражнение 5. Время обучения
+#
+# Напишите `training_days(n_params, tokens, gpus, peak_flops_per_s, mfu)`: сколько **суток** займёт обучение на
+# `gpus` одинаковых картах. `peak_flops_per_s` — пик одной карты, FLOP/s; `mfu` — доля от 0 до 1. Работу
+# возьмите по правилу 6N, без внимания.
+
+
+# %% tags=["exercise"]
+def training_days(n_params, tokens, gpus, peak_flops_per_s, mfu):
+    """Сутки обучения: работа по правилу 6N на достигнутой скорости всех карт."""
+    return ...
+
+
+# %% [markdown]
+# <details class="nanolm-answer"><summary>Подсказка</summary>
+#
+# Найдите по отдельности работу всего обучения и скорость всех карт вместе. Их отношение — секунды.
+#
+# Ещё подробнее — `hint("9/training-time")`.
+#
+# </details>
+
+# %% tags=["solution"]
+if "training_days" not in globals():  # ваш ответ остаётся на месте
+
+    def training_days(n_params, tokens, gpus, peak_flops_per_s, mfu):
+        """Сутки обучения: работа по правилу 6N на достигнутой скорости всех карт."""
+        flops = 6 * n_params * tokens
+        return flops / (gpus * peak_flops_per_s * mfu) / 86_400
+
+
+# %% tags=["check"]
+check("9/training-time", training_days)
+
+# %% [markdown]
+# ### Смета
 #
 # :::{admonition} Математика D9. Время обучения модели 7B
 # :class: note
@@ -966,7 +1174,8 @@ setups = {
     "+ полный чекпоинтинг": {"optimizer": "adamw8bit", "checkpointing": "full"},
 }
 budgets = {
-    name: budget.training_memory(llama, B=1, **options) for name, options in setups.items()
+    name: budget.training_memory(llama, B=1, **options)
+    for name, options in setups.items()
 }
 stacked_bars(
     {name: gibs(account) for name, account in budgets.items()},
@@ -1019,7 +1228,42 @@ prose(
 # ### Кеш KV
 #
 # При выводе модель пишет по токену и для каждого заново смотрит на все прошлые ключи и значения. Их не
-# пересчитывают, а хранят:
+# пересчитывают, а хранят: в каждом слое, для каждого токена каждой последовательности.
+#
+# ### Упражнение 6. Размер кеша
+#
+# Напишите `kv_cache_bytes(B, S, L, N, K, H, bytes_per_value)`: сколько **байт** занимает кеш пакета из $B$
+# последовательностей по $S$ токенов. Аргументов дано больше, чем нужно: один из них лишний.
+
+
+# %% tags=["exercise"]
+def kv_cache_bytes(B, S, L, N, K, H, bytes_per_value):
+    """Байты кеша KV; от числа голов запроса N не зависит."""
+    return ...
+
+
+# %% [markdown]
+# <details class="nanolm-answer"><summary>Подсказка</summary>
+#
+# Начните с одного токена в одном слое: сколько там чисел? Запрос прошлого токена больше никому не нужен.
+#
+# Ещё подробнее — `hint("9/kv-cache")`.
+#
+# </details>
+
+# %% tags=["solution"]
+if "kv_cache_bytes" not in globals():  # ваш ответ остаётся на месте
+
+    def kv_cache_bytes(B, S, L, N, K, H, bytes_per_value):
+        """Байты кеша KV; от числа голов запроса N не зависит."""
+        return 2 * B * S * L * K * H * bytes_per_value
+
+
+# %% tags=["check"]
+check("9/kv-cache", kv_cache_bytes)
+
+# %% [markdown]
+# ### Сколько весит разговор
 #
 # $$
 # \text{кеш KV} = 2 \cdot B \cdot S \cdot L \cdot K \cdot H \cdot \text{байт} .
@@ -1043,11 +1287,52 @@ print("без GQA:       ", gib(without_gqa.total))
 print(cache.explain())
 assert cache.total == GIB
 
+# %% [markdown]
+# ### Упражнение 7. Кеш равен весам
+#
+# Веса одни на всех, а кеш у каждой последовательности свой. При каком-то пакете он сравняется с весами, и это
+# рубеж: дальше память занимает в основном не модель. Напишите
+# `crossover_batch(weight_bytes, S, L, K, H, bytes_per_value)` — этот пакет, в **последовательностях**.
+# `weight_bytes` — сколько байт занимают все веса. Округлять не надо.
+
+
+# %% tags=["exercise"]
+def crossover_batch(weight_bytes, S, L, K, H, bytes_per_value):
+    """Пакет, при котором кеш KV весит столько же, сколько веса."""
+    return ...
+
+
+# %% [markdown]
+# <details class="nanolm-answer"><summary>Подсказка</summary>
+#
+# Сколько байт приносит с собой одна последовательность? Дальше — вопрос, сколько таких порций уместится в весах.
+#
+# Ещё подробнее — `hint("9/crossover-batch")`.
+#
+# </details>
+
+# %% tags=["solution"]
+if "crossover_batch" not in globals():  # ваш ответ остаётся на месте
+
+    def crossover_batch(weight_bytes, S, L, K, H, bytes_per_value):
+        """Пакет, при котором кеш KV весит столько же, сколько веса."""
+        one_sequence = 2 * S * L * K * H * bytes_per_value
+        return weight_bytes / one_sequence
+
+
+# %% tags=["check"]
+check("9/crossover-batch", crossover_batch)
+
+# %% [markdown]
+# ### Когда кеш догоняет веса
+
 # %%
 rows = []
 for context in (2048, 4096, 8192, 32_768):
     one_sequence = budget.kv_cache_bytes(llama, S=context).total / GIB
-    rows.append((number(context), one_sequence, budget.crossover_batch(llama, context)))
+    rows.append(
+        (number(context), one_sequence, budget.crossover_batch(llama, context))
+    )
 table(
     ["контекст", "кеш одной последовательности, ГиБ", "кеш равен весам при пакете"],
     rows,
@@ -1426,7 +1711,9 @@ prose(
     x_big_d=decimal((per_token_layer - 4 * (N + 2)) / 2 / D, 1),
     x_small=number(4 * (N + 2)),
     x_selective=gib(
-        budget.training_memory(llama, checkpointing="none", attention="naive")["activations"]
+        budget.training_memory(llama, checkpointing="none", attention="naive")[
+            "activations"
+        ]
         - budget.training_memory(llama, checkpointing="selective", attention="naive")[
             "activations"
         ],
@@ -1473,7 +1760,9 @@ table(
         for rate, plan in (
             (
                 rate,
-                budget.training_time(llama2, tokens, h100, gpus=64, mfu=rate, price=price),
+                budget.training_time(
+                    llama2, tokens, h100, gpus=64, mfu=rate, price=price
+                ),
             )
             for rate in (0.2, 0.35, 0.45, 0.5)
         )
@@ -1487,7 +1776,9 @@ prose(
     mfu_hfu=percent(recomputed, 0),
     mfu_loss=short(
         budget.training_time(llama2, tokens, h100, gpus=64, mfu=0.2, price=price).cost
-        - budget.training_time(llama2, tokens, h100, gpus=64, mfu=0.45, price=price).cost
+        - budget.training_time(
+            llama2, tokens, h100, gpus=64, mfu=0.45, price=price
+        ).cost
     ),
 )
 
@@ -1500,10 +1791,48 @@ prose(
 # ### Смесь экспертов
 #
 # {term}`Смесь экспертов <смесь экспертов>` хранит $E$ полносвязных блоков в каждом слое, а токен проходит
-# через $k$ из них. У такой модели два числа параметров, и путать их нельзя: **память — по полному, FLOPs —
-# по активному**.
+# через $k$ из них. Внимание у слоя по-прежнему одно. У такой модели два числа параметров: сколько она хранит
+# и через сколько проходит один токен.
 #
-# Возьмём 24 слоя, внимание по 20 млн параметров, 8 экспертов по 60 млн, на токен — 2. Сначала на пальцах.
+# ### Упражнение 8. Все и активные параметры
+#
+# Напишите `moe_params(L, attention, expert, E, k)`: пару чисел — все параметры слоёв и активные, те, через
+# которые проходит один токен. `attention` — параметров внимания в слое, `expert` — параметров одного
+# эксперта. Словарь, нормы и маршрутизатор не в счёт.
+
+
+# %% tags=["exercise"]
+def moe_params(L, attention, expert, E, k):
+    """Параметры смеси экспертов: (все, активные)."""
+    return ..., ...
+
+
+# %% [markdown]
+# <details class="nanolm-answer"><summary>Подсказка</summary>
+#
+# Это два похожих счёта одного слоя. Чем они отличаются?
+#
+# Ещё подробнее — `hint("9/moe-active")`.
+#
+# </details>
+
+# %% tags=["solution"]
+if "moe_params" not in globals():  # ваш ответ остаётся на месте
+
+    def moe_params(L, attention, expert, E, k):
+        """Параметры смеси экспертов: (все, активные)."""
+        total = L * (attention + E * expert)
+        active = L * (attention + k * expert)
+        return total, active
+
+
+# %% tags=["check"]
+check("9/moe-active", moe_params)
+
+# %% [markdown]
+# ### Два числа параметров
+#
+# Возьмём 24 слоя, внимание по 20 млн параметров, 8 экспертов по 60 млн, на токен — 2. Сначала на пальцах.
 
 # %%
 layers, attention, expert, E, k = 24, 20e6, 60e6, 8, 2
@@ -1526,6 +1855,45 @@ geometry = {
 moe = Spec(**geometry, experts=E, experts_per_token=k)
 account = budget.parameter_breakdown(moe)
 assert account["attention"] + account["ffn"] == total
+
+# %% [markdown]
+# ### Упражнение 9. Память и работа
+#
+# Два числа параметров — два разных счёта. Следующему токену могут понадобиться другие эксперты, чем этому, но
+# считает этот токен только через своих. Напишите `moe_costs(total_params, active_params, bytes_per_param)`:
+# пару — **байты** весов и **FLOPs** обучения на токен по правилу 6N.
+
+
+# %% tags=["exercise"]
+def moe_costs(total_params, active_params, bytes_per_param):
+    """Цена смеси экспертов: (байты весов, FLOPs обучения на токен)."""
+    return ..., ...
+
+
+# %% [markdown]
+# <details class="nanolm-answer"><summary>Подсказка</summary>
+#
+# Что лежит в памяти, пока токен считается? А какие матрицы на него умножаются?
+#
+# Ещё подробнее — `hint("9/moe-costs")`.
+#
+# </details>
+
+# %% tags=["solution"]
+if "moe_costs" not in globals():  # ваш ответ остаётся на месте
+
+    def moe_costs(total_params, active_params, bytes_per_param):
+        """Цена смеси экспертов: (байты весов, FLOPs обучения на токен)."""
+        return total_params * bytes_per_param, 6 * active_params
+
+
+# %% tags=["check"]
+check("9/moe-costs", moe_costs)
+
+# %% [markdown]
+# ### Память — по всем, работа — по активным
+#
+# Путать эти два числа нельзя: **память считают по полному, FLOPs — по активному**.
 
 # %% tags=["hide-input"]
 mixtral = preset("mixtral-8x7b")
@@ -1712,7 +2080,8 @@ table(
 #
 # ## Сделайте сами
 #
-# Напишите калькулятор: от геометрии до вердикта «помещается или нет». Требования простые.
+# Девять упражнений — готовые части калькулятора. Соберите его: от геометрии до вердикта «помещается или нет».
+# Требования простые.
 #
 # - Параметры по компонентам; для Llama-3-8B сумма сходится до единицы.
 # - FLOPs на токен с отдельными строками головы и оценок внимания; соглашение о маске названо.

@@ -18,11 +18,16 @@
 from __future__ import annotations
 
 if __name__ == "__main__":  # раньше определений: иначе модуль загрузился бы дважды
+    import gc
     import sys
 
+    gc.disable()  # процесс живёт миг: сборщик мусора стоил бы десятую часть всего запуска
     from nanolm.cli import budget
 
-    sys.exit(budget(sys.argv[1:], "python -m nanolm.budget"))
+    try:
+        sys.exit(budget(sys.argv[1:], "python -m nanolm.budget"))
+    finally:
+        gc.freeze()  # и на выходе обходить объекты незачем
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 

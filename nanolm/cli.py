@@ -130,7 +130,7 @@ def add_model(parser: Parser) -> None:
     for name, title in _SWITCHES.items():
         model.add_argument(f"--{name}", action="store_true", help=title)
     model.add_argument("--preset", metavar="ИМЯ", help="известная модель; остальные ключи её уточняют")
-    model.add_argument("--config", metavar="ПУТЬ", help="config.json модели Hugging Face или папка с ним")
+    model.add_argument("--config", metavar="ПУТЬ", help="config.json, папка с ним или «-» — стандартный ввод")
 
 
 def _add_question(parser: Parser) -> None:
@@ -152,6 +152,9 @@ def _add_question(parser: Parser) -> None:
     question.add_argument("--gpus", type=size, default=1, metavar="ЧИСЛО", help="число карт при обучении")
     question.add_argument("--tokens", type=_count, metavar="ЧИСЛО", help="токенов обучения, можно как 15e12")
     question.add_argument("--mfu", type=_real, default=0.45, metavar="ДОЛЯ", help="доля пика при обучении, 0,45")
+    goals = ("training", "inference")
+    text = f"что поместится на карту и что изменить, если не помещается: {', '.join(goals)}"
+    question.add_argument("--fit", choices=goals, metavar="ЦЕЛЬ", help=text)
     question.add_argument("--price", type=_real, metavar="ЦЕНА", help="цена одного GPU-часа")
     output = parser.add_argument_group("вывод").add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="документ JSON вместо таблиц")
@@ -189,12 +192,12 @@ def _known(args: argparse.Namespace) -> Spec:
         raise ValueError(f"--config: {error}") from None
 
 
-def _question(args: argparse.Namespace) -> Question:
+def question_of(args: argparse.Namespace) -> Question:
     from nanolm.summary import Question
 
     names = (
         "S", "recipe", "optimizer", "attention", "checkpointing", "dtype", "convention", "gpu", "gpus", "tokens",
-        "mfu", "price",
+        "mfu", "price", "fit",
     )  # fmt: skip
     B = 1 if args.B is None else args.B
     return Question(spec_of(args), B=B, **{name: getattr(args, name) for name in names})
@@ -207,7 +210,7 @@ def flagged(message: str) -> str:
     return f"--{message.replace(name, flag, 1)}" if flag in {*_SIZES, *_SWITCHES, *_OTHER} else message
 
 
-_OTHER = ("preset", "gpu", "gpus", "tokens", "mfu", "price", "dtype")
+_OTHER = ("preset", "gpu", "gpus", "tokens", "mfu", "price", "dtype", "fit")
 
 
 def _answer(args: argparse.Namespace) -> str:
@@ -221,7 +224,7 @@ def _answer(args: argparse.Namespace) -> str:
         return "\n".join(f"{key:<20} {entry['title']}" for key, entry in presets().items())
     from nanolm import summary
 
-    question = _question(args)
+    question = question_of(args)
     if args.json:
         import json
 
@@ -242,11 +245,12 @@ def budget(argv: list[str], prog: str) -> int:
 
 
 def print_answer(answer: str, prog: str) -> int:
-    import errno
-
+    """Напечатать ответ; вернуть код выхода."""
     try:
         print(answer, flush=True)
     except OSError as error:
+        import errno
+
         sys.stdout = None
         # Читатель (head, less) закрыл канал — это не ошибка; Windows называет это EINVAL.
         if error.errno not in (errno.EPIPE, errno.EINVAL):
@@ -255,16 +259,23 @@ def print_answer(answer: str, prog: str) -> int:
 
 
 def main() -> int:
-    """`nanolm budget …` и `nanolm probe …`."""
+    """`nanolm budget …`, `nanolm diff …` и `nanolm probe …`."""
     prepare_console()
-    commands = {"budget": lambda rest: budget(rest, "nanolm budget"), "probe": _probe}
+    commands = {"budget": lambda rest: budget(rest, "nanolm budget"), "diff": _diff, "probe": _probe}
     name, rest = (sys.argv[1] if len(sys.argv) > 1 else ""), sys.argv[2:]
     if name in ("", "-h", "--help"):
-        usage = "использование: nanolm {budget,probe} …\n\n  budget  счета модели\n  probe   измерения (нужен torch)"
+        lines = ("budget  счета модели", "diff    разница двух счетов построчно", "probe   измерения (нужен torch)")
+        usage = "использование: nanolm {budget,diff,probe} …\n\n  " + "\n  ".join(lines)
         return print_answer(usage, "nanolm")
     if name not in commands:
         fail("nanolm", f"{name}: нужно одно из: {', '.join(commands)}")
     return commands[name](rest)
+
+
+def _diff(rest: list[str]) -> int:
+    from nanolm.diff_cli import main as diff
+
+    return diff(rest, "nanolm diff")
 
 
 def _probe(rest: list[str]) -> int:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import wraps
 from html import escape
 from importlib import import_module
-from itertools import cycle, pairwise
+from itertools import chain, cycle, pairwise
 from typing import TYPE_CHECKING, Any, ParamSpec
 
 from nanolm.units import number
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 
-__all__ = ["PALETTE", "Figure", "Table", "bars", "css_variables", "lines", "prose", "stacked_bars", "table"]
+__all__ = ["PALETTE", "Figure", "Table", "bars", "css_variables", "lines", "prose", "scatter", "stacked_bars", "table"]
 
 #: Переменная CSS → цвет в светлой теме, цвет в тёмной теме. Шесть цветов рядов подобраны перебором:
 #: контраст с фоном не ниже 4,5 и наибольшее различие пары худших при всех видах дальтонизма.
@@ -53,6 +53,8 @@ WIDTH = 480
 #: Так помечены подписи, которым нужен ореол: их группу узнаёт `_inline`.
 HALO = "halo"
 _SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
+#: Знаки рядов: полые, чтобы под верхним был виден нижний.
+_MARKERS = ("o", "s", "^", "D", "v", "P")
 _DASHES = ("-", (0, (6, 2)), (0, (2, 2)), (0, (8, 2, 2, 2)), (0, (4, 1)), (0, (1, 1)))
 
 
@@ -276,6 +278,42 @@ def lines(
     _end_labels(canvas, axes, {key: curve[-1] for key, curve in series.items()})
     for text, (at_x, at_y, *side) in (points or {}).items():
         _point(axes, text, at_x, at_y, side[0] if side else "nw")
+    return _figure(canvas, name, title, alt, caption)
+
+
+@_styled
+def scatter(
+    series: Mapping[str, Sequence[tuple[float, float]]],
+    *,
+    name: str,
+    title: str,
+    alt: str,
+    x: str,
+    y: str,
+    diagonal: str,
+    points: Mapping[str, tuple[float, float] | tuple[float, float, str]] | None = None,
+    caption: str = "",
+) -> Figure:
+    """Точки на двойной логарифмической шкале и диагональ y = x с подписью `diagonal`: равные величины лежат на ней.
+
+    `points` — подписанные точки, как у `lines`.
+    """
+    canvas, axes = _canvas(4.4)
+    axes.set(xscale="log", yscale="log", xlabel=x, ylabel=y)
+    for axis in "xy":
+        _ticks(axes, axis, None)
+    dots = [*chain.from_iterable(series.values()), *(point[:2] for point in (points or {}).values())]
+    low, high = min(map(min, dots)) / 4, max(map(max, dots)) * 4
+    axes.set(xlim=(low, high), ylim=(low, high))
+    axes.plot([low, high], [low, high], color=MUTED, linewidth=1.2)
+    middle = (low * high) ** 0.5
+    axes.annotate(diagonal, (middle, middle), (10, -8), textcoords="offset points", va="top", color=MUTED)
+    for index, (label, row) in enumerate(series.items()):
+        style = {"color": SERIES[index % 6], "marker": _MARKERS[index % 6], "fillstyle": "none", "linestyle": "none"}
+        axes.plot(*zip(*row, strict=True), **style, markersize=8, markeredgewidth=1.6, label=label)
+    for text, (at_x, at_y, *side) in (points or {}).items():
+        _point(axes, text, at_x, at_y, side[0] if side else "nw")
+    _legend(canvas, axes)
     return _figure(canvas, name, title, alt, caption)
 
 

@@ -168,8 +168,8 @@ class Inference(Problem):
         return next((n for n in tensor_parallel_cards(self.spec, self.spec.N) if self.fits({**plan, "cards": n})), None)
 
     def pieces(self, plan: Plan) -> float:
-        """Очередь последовательностей и порции заполнения."""
-        return super().pieces(plan) * self._portions(plan) / self._portions(self.plan)
+        """Очередь последовательностей. Порции заполнения почти бесплатны (слой занят счётом) и лишь решают ничью."""
+        return super().pieces(plan) + self._portions(plan) * 1e-6
 
     @staticmethod
     def _portions(plan: Plan) -> int:
@@ -284,8 +284,8 @@ class Fit:
             f"{_TITLES[self.goal].capitalize()} на {self.card.title}: {verdict}. "
             f"Нужно {units.both_bytes(self.need)}, доступно {units.both_bytes(self.capacity)}, "
             f"{'свободно' if self.fits else 'не хватает'} {gap}.",
-            f"наибольший пакет при S = {units.number(self.plan['S'])}: {_limit(self.largest_batch)}",
-            f"наибольший контекст при B = {units.number(self.plan['B'])}: {_limit(self.largest_context)}",
+            f"наибольший пакет при S = {units.number(self.plan['S'])}: {_limit(self.largest_batch, 'одна последовательность')}",
+            f"наибольший контекст при B = {units.number(self.plan['B'])}: {_limit(self.largest_context, 'один токен')}",
             f"наименьшее число карт ({split}): {'не найдено' if self.fewest_cards is None else self.fewest_cards}",
         ]
 
@@ -318,10 +318,10 @@ def _listing(remedies: Iterable[Remedy]) -> Iterator[str]:
             yield f"   {price}"
 
 
-def _limit(value: int | None) -> str:
+def _limit(value: int | None, least: str) -> str:
     if value is None:
         return "память не ограничивает"
-    return units.number(value) if value else "не помещается и один"
+    return units.number(value) if value else f"не помещается и {least}"
 
 
 def fit(

@@ -48,6 +48,7 @@ TITLES = {
     "combine": "градиент суммы экспертов",
     "ffn": "градиент полносвязного блока",
     "down": "градиент матрицы сжатия",
+    "down_cast": "градиент матрицы сжатия в fp32",
     "attention": "градиент внимания",
     "embedding": "градиент эмбеддинга",
     "optimizer": "шаг оптимизатора",
@@ -57,7 +58,7 @@ TITLES = {
 GROUPS = {
     "logits": "логиты", "activations": "активации", "copies": "копии матриц", "final": "последняя норма",
     "normed": "вход головы", "attention": "внимание слоя", "ffn": "полносвязный блок слоя",
-    "product": "вход сжатия", "expert_output": "ответы экспертов", "head_copy": "копия головы",
+    "product": "вход сжатия", "expert_output": "ответы экспертов", "context": "выход внимания", "head_copy": "копия головы",
     "down_copy": "копия матрицы сжатия", "ffn_copies": "копии матриц полносвязного блока",
 }  # fmt: skip
 
@@ -163,28 +164,41 @@ def _ffn_moments(make: _Maker) -> Iterator[Moment]:
     one = make.tensor("product_gradient", "градиент входа сжатия", "f", "compute", 1, "one")
     born += [one, make.gradient("down", "градиент матрицы сжатия", "compute")]
     if make.cast:
-        born.append(make.gradient("down", "он же в fp32", "fp32"))
-        done += ["product", "down_copy"]
-    yield Moment("down", born, (*done,), True)
+        lowered = make.tensor("lowered_gradient", "градиент потока в точности вычислений", "d", "compute")
+        yield Moment("down", [*born, lowered], (*done,), True)
+        wide = make.gradient("down", "он же в fp32", "fp32")
+        yield Moment("down_cast", [*born, wide], (*done, "product", "down_copy"), True)
+    else:
+        yield Moment("down", born, (*done,), True)
 
 
 def _attention_moments(make: _Maker) -> Iterator[Moment]:
     """Ядро внимания последнего слоя: слитому нужны градиенты q, k и v, наивному — матрицы B·N·S²."""
+    query, key, context = (make.axes[name] for name in ("query_rotated", "key_rotated", "context"))
     naive, again = make.policy.attention == "naive", make.policy.checkpointing == "selective"
-    context = make.tensor("context_gradient", "градиент выхода внимания", make.axes["context"], "compute")
-    born, done = [*make.stream(), context], (*_AFTER_NORM, "ffn", "ffn_copies")
-    if naive:
-        title = "вероятности и градиенты" if again else "градиенты вероятностей и оценок"
-        square = make.tensor("probability_gradients", title, "ns", "compute", 2 + again)
-        yield Moment("attention", [*born, square], done, True)
-        title = "оценки до маски, с маской и вероятности" if again else "оценки до и после маски"
-        if make.policy.checkpointing != "full":
-            scores = make.tensor("scores", title, "ns", "compute", 2 + again)
-            yield Moment("softmax", [scores, *([] if again else _arguments(make))], ("logits", "final", "ffn"))
+    born, done = make.stream(), (*_AFTER_NORM, "ffn", "ffn_copies")
+    if naive and not again:
+        square = make.tensor("probability_gradients", "градиенты вероятностей и оценок", "ns", "compute", 2)
+        yield Moment(
+            "attention",
+            [*born, make.tensor("value_gradient", "градиент значения", key, "compute"), square],
+            (*done, "context"),
+            True,
+        )
+        if make.policy.checkpointing == "none":
+            scores = make.tensor("scores", "оценки до и после маски", "ns", "compute", 2)
+            yield Moment("softmax", [scores, *_arguments(make)], ("logits", "final", "ffn"))
         return
-    heads, keys = make.axes["query_rotated"], make.axes["key_rotated"]
-    born.append(make.tensor("query_gradient", "градиент запроса", heads, "compute", 1 + again))
-    born.append(make.tensor("key_value_gradients", "градиенты ключа и значения", keys, "compute", 2))
+    born.append(make.tensor("context_gradient", "градиент выхода внимания", context, "compute"))
+    born.append(make.tensor("query_gradient", "градиент запроса", query, "compute"))
+    if naive:
+        square = make.tensor("scores", "пересчёт: оценки, оценки с маской, вероятности", "ns", "compute", 3)
+        born += [make.tensor("key_copy", "ключ подряд", key, "compute"), square]
+        yield Moment("attention", born, (*done, "context"), True)
+        return
+    if again:
+        born.append(make.tensor("context_again", "пересчитанный выход", context, "compute"))
+    born.append(make.tensor("key_value_gradients", "градиенты ключа и значения", key, "compute", 2))
     yield Moment("attention", born, done, True)
 
 
@@ -271,8 +285,8 @@ def _groups(op: Op, tensor: Tensor, half: str) -> Iterator[str]:
     yield half
     if tensor.entry:
         yield "entry"
-    if tensor.name == "expert_output":
-        yield "expert_output"
+    if tensor.name in ("expert_output", "context"):
+        yield tensor.name
     # Вход сжатия — последний тензор строки: у SwiGLU произведение, у простого блока активация.
     if op.name == "down" and tensor is op.keeps[-1]:
         yield "product"

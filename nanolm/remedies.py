@@ -135,7 +135,7 @@ def _shard(problem: Training) -> list[Change]:
         "zero3": "ZeRO-3 (FSDP): ещё и веса по частям",
     }
 
-    def words(problem: Problem, plan: Plan) -> tuple[str, str]:
+    def words(problem: Training, plan: Plan) -> tuple[str, str]:
         stage, cards = plan["stage"], plan["cards"]
         whole = problem.account({**plan, "stage": "", "cards": 1})
         moved = traffic_bytes(whole, cards, stage)
@@ -146,7 +146,7 @@ def _shard(problem: Training) -> list[Change]:
         least = f", не быстрее {units.duration(2 * moved / link)}" if link else ""
         return (
             f"{titles[stage]}, на {cards} {units.plural(cards, 'карту', 'карты', 'карт')}",
-            f"{buy}за шаг карта передаёт {units.binary_bytes(moved)}{least}; общий пакет в {cards} раз больше",
+            f"{buy}за шаг карта передаёт {units.binary_bytes(moved)}{least}; общий пакет в {cards} {units.plural(cards, 'раз', 'раза', 'раз')} больше",
         )
 
     return [

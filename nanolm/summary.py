@@ -11,6 +11,7 @@ from nanolm.spec import NOTATION, Spec, whole
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from nanolm.budget import DecodeStep
+    from nanolm.fit import Fit
     from nanolm.hardware import Gpu
 
 
@@ -36,13 +37,17 @@ class Question:
         tokens: int | None = None,
         mfu: float = 0.45,
         price: float | None = None,
+        fit: str | None = None,
     ) -> None:
         self.spec, self.B, self.S = spec, whole("B", B), spec.S if S is None else whole("S", S)
         self.recipe, self.dtype, self.convention = recipe, dtype, convention
+        self.optimizer, self.attention, self.checkpointing = optimizer, attention, checkpointing
         self.gpus, self.tokens, self.mfu, self.price = whole("gpus", gpus), tokens, budget._mfu(mfu), price
         self.card = None if gpu is None else budget._card(gpu)
         if tokens is not None and self.card is None:
             raise ValueError("tokens: чтобы посчитать время обучения, назовите карту ключом gpu")
+        if fit is not None and self.card is None:
+            raise ValueError("fit: чтобы ответить, что поместится, назовите карту ключом gpu")
         if price is not None and tokens is None:
             raise ValueError("price: цена нужна вместе с числом токенов, ключ tokens")
 
@@ -56,6 +61,17 @@ class Question:
         self.training = budget.training_memory(spec, self.B, self.S, recipe, optimizer, attention, checkpointing)
         self.inference = budget.inference_memory(spec, self.B, self.S, dtype)
         self._answer_about_card()
+        self.fit = None if fit is None else self._what_fits(fit)
+
+    def _what_fits(self, goal: str) -> Fit:
+        """Обратная задача. Импорт здесь: перебор изменений нужен не каждому вопросу."""
+        from nanolm.fit import fit
+
+        assert self.card is not None
+        return fit(
+            self.spec, self.card, goal, B=self.B, S=self.S, gpus=self.gpus, recipe=self.recipe,
+            optimizer=self.optimizer, attention=self.attention, checkpointing=self.checkpointing, dtype=self.dtype,
+        )  # fmt: skip
 
     def _answer_about_card(self) -> None:
         self.time = self.decode = None
@@ -118,6 +134,7 @@ def _card_document(q: Question) -> dict[str, object]:
             "usable_bytes": q.card.usable_bytes,
             "usable_is_assumed": q.card.usable_is_assumed,
             **{key: need <= q.card.usable_bytes for key, _, need in q.fits()},
+            **({} if q.fit is None else q.fit.to_dict()),
         },
     }
     if q.decode is not None:
@@ -162,6 +179,7 @@ def text(question: Question) -> str:
         _cache_remarks(q),
         str(q.training),
         *_card_sections(q),
+        *([] if q.fit is None else [str(q.fit)]),
     ]
     return "\n\n".join(sections)
 

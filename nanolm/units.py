@@ -9,9 +9,9 @@
 
 from __future__ import annotations
 
-import math
-
 NBSP = "\u00a0"
+#: С ней сравнивают вместо math.isfinite: `math` — отдельный файл библиотеки, его загрузка заметна на старте.
+INFINITY = float("inf")
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 GB = 10**9
 
@@ -25,7 +25,7 @@ _SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 def number(value: float, digits: int = 0) -> str:
     """`8030261248` → «8 030 261 248»; с `digits` — дробь через запятую."""
-    if isinstance(value, float) and not math.isfinite(value):
+    if not abs(value) < INFINITY:
         return "∞" if value > 0 else "−∞" if value < 0 else "не число"
     # Знак «z» убирает минус у нуля, в который округлилось отрицательное.
     text = f"{value:z,.{digits}f}" if digits or isinstance(value, float) else f"{value:,d}"
@@ -44,10 +44,10 @@ def percent(share: float, digits: int = 1) -> str:
 
 def _significant(value: float, digits: int) -> str:
     """Округлить до `digits` значащих цифр и не терять целых разрядов."""
-    if not value or not math.isfinite(value):
+    if not value or not abs(value) < INFINITY:
         return number(value)
-    after = max(0, digits - 1 - math.floor(math.log10(_rounded(value, digits))))
-    return number(float(value), after)
+    exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])
+    return number(float(value), max(0, digits - 1 - exponent))
 
 
 def _rounded(value: float, digits: int) -> float:
@@ -105,7 +105,7 @@ def prefixed(value: float, unit: str, digits: int = 3) -> str:
 
 def scientific(value: float, digits: int = 2) -> str:
     """Экспоненциальная запись: `scientific(1.2e20)` → «1,20·10²⁰»; `digits` — знаки после запятой."""
-    if not value or not math.isfinite(value):
+    if not value or not abs(value) < INFINITY:
         return number(value)
     mantissa, exponent = f"{float(value):.{digits}e}".split("e")
     return mantissa.replace("-", "−").replace(".", ",") + "·10" + str(int(exponent)).translate(_SUPERSCRIPT)

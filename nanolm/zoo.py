@@ -26,14 +26,16 @@ MAX_LAYERS = 100_000
 
 
 def from_config(source: str | os.PathLike[str] | Config) -> Spec:
-    """Разобрать config.json: путь к файлу, папка с ним или готовый словарь.
+    """Разобрать config.json: путь к файлу, папка с ним, «-» (стандартный ввод) или готовый словарь.
+
+    У модели, которая читает и картинки, разбирается её языковая часть (`text_config`).
 
     Errors: `ValueError` с именем файла или поля, если файл не читается, это не JSON-объект, семейство
     (`model_type`) неизвестно или поле имеет недопустимое значение.
     """
     if isinstance(source, (str, os.PathLike)):
         path = os.fspath(source)
-        return _spec(_read(path), path)
+        return _spec(_read(path), "стандартный ввод" if path == "-" else path)
     if not isinstance(source, Mapping):
         raise ValueError(f"config = {shown(source)}: нужен путь или словарь")
     return _spec(source, "config")
@@ -42,9 +44,10 @@ def from_config(source: str | os.PathLike[str] | Config) -> Spec:
 def _read(path: str) -> Config:
     import json
 
-    if os.path.isdir(path):
+    if path != "-" and os.path.isdir(path):
         path = os.path.join(path, "config.json")
     data = _bytes(path)
+    path = "стандартный ввод" if path == "-" else path
     try:
         config = json.loads(data.decode("utf-8-sig"))
     except UnicodeDecodeError:
@@ -63,8 +66,13 @@ def _read(path: str) -> Config:
 def _bytes(path: str) -> bytes:
     """Содержимое файла. Предел — по прочитанному: у канала и устройства размера заранее нет."""
     try:
-        with open(path, "rb") as file:
-            data = file.read(MAX_CONFIG_BYTES + 1)
+        if path == "-":
+            import sys
+
+            data = sys.stdin.buffer.read(MAX_CONFIG_BYTES + 1)
+        else:
+            with open(path, "rb") as file:
+                data = file.read(MAX_CONFIG_BYTES + 1)
     except OSError as error:
         raise ValueError(f"{path}: файл не читается: {_reason(error)}") from None
     if len(data) > MAX_CONFIG_BYTES:
@@ -81,9 +89,13 @@ def _reason(error: OSError) -> str:
 
 def _spec(config: Config, where: str) -> Spec:
     family = config.get("model_type")
+    if isinstance(family, str) and family in WRAPPERS:
+        config = _text_part(config, family, where)
+        family = config["model_type"]
     if not isinstance(family, str) or family not in FAMILIES:
         raise ValueError(
-            f"{where}: model_type = {shown(family)}: семейство не поддерживается; есть {', '.join(FAMILIES)}"
+            f"{where}: model_type = {shown(family)}: семейство не поддерживается; "
+            f"есть {', '.join((*FAMILIES, *WRAPPERS))}"
         )
     if config.get("quantization_config"):
         raise ValueError(f"{where}: quantization_config: сжатые веса пока не поддерживаются")
@@ -91,6 +103,60 @@ def _spec(config: Config, where: str) -> Spec:
         return FAMILIES[family](_Fields(config))
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
+
+
+#: Модель с картинками → семейство языковой части, если она его не называет; связан ли эмбеддинг, если об этом
+#: не сказано (`None` — версии transformers расходятся); хватает ли слова одного из двух уровней.
+WRAPPERS: dict[str, tuple[str, bool | None, bool]] = {
+    "gemma3": ("gemma3_text", True, False),
+    "paligemma": ("gemma", True, False),
+    "llava": ("llama", False, True),
+    "llava_next": ("llama", False, False),
+    "mistral3": ("mistral", None, False),
+}
+
+_NAMES = (
+    "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+    "num_key_value_heads", "max_position_embeddings",
+)  # fmt: skip
+
+#: Во вложенном `text_config` пишут только то, что отличается от умолчаний семейства: вот они.
+TEXT_DEFAULTS: dict[str, dict[str, int]] = {
+    name: dict(zip(_NAMES, values, strict=True))
+    for name, values in {
+        "gemma3_text": (262_208, 2304, 9216, 26, 8, 4, 131_072),
+        "gemma": (256_000, 3072, 24_576, 28, 16, 16, 8192),
+        "gemma2": (256_000, 2304, 9216, 26, 8, 4, 8192),
+        "llama": (32_000, 4096, 11_008, 32, 32, 32, 2048),
+        "mistral": (32_000, 4096, 14_336, 32, 32, 8, 131_072),
+    }.items()
+}
+
+
+def _text_part(config: Config, family: str, where: str) -> dict[str, Any]:
+    """Языковая часть: её поля, умолчания семейства и связь эмбеддинга, которую называет обёртка."""
+    text = config.get("text_config")
+    if not isinstance(text, Mapping):
+        raise ValueError(f"{where}: text_config = {shown(text)}: нужен объект с полями языковой части")
+    inner = WRAPPERS[family][0]
+    name = text.get("model_type") or inner
+    defaults = dict(TEXT_DEFAULTS.get(name, {})) if isinstance(name, str) else {}
+    if text.get("num_attention_heads") is not None and name in ("llama", "gemma"):
+        # У этих семейств умолчание K — столько же, сколько голов запроса.
+        defaults.pop("num_key_value_heads", None)
+    given = {field: value for field, value in text.items() if value is not None}
+    return {**defaults, **given, "model_type": name, "tie_word_embeddings": _tied(config, text, family, where)}
+
+
+def _tied(config: Config, text: Config, family: str, where: str) -> object:
+    """Связан ли эмбеддинг: решает обёртка. Если она молчит, а часть с её умолчанием спорит, догадки нет."""
+    tied, joined = WRAPPERS[family][1:]
+    outer, inner = config.get("tie_word_embeddings"), text.get("tie_word_embeddings")
+    if joined:
+        return outer or inner or tied
+    if outer is None and (tied is None or inner not in (None, tied)):
+        raise ValueError(f"{where}: tie_word_embeddings: назовите поле на верхнем уровне: без него ответ неоднозначен")
+    return tied if outer is None else outer
 
 
 class _Fields:

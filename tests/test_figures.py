@@ -16,7 +16,7 @@ import matplotlib as mpl
 import pytest
 
 from nanolm import figures
-from nanolm.figures import PALETTE, Figure, bars, css_variables, lines, prose, stacked_bars, table
+from nanolm.figures import PALETTE, Figure, bars, css_variables, lines, prose, scatter, stacked_bars, table
 
 SVG = "{http://www.w3.org/2000/svg}"
 LINK = "{http://www.w3.org/1999/xlink}href"
@@ -45,7 +45,13 @@ def some_lines(name: str = "flops", **more: Any) -> Figure:
     return lines(series, name=name, **options)
 
 
-ALL = {"bars": some_bars, "stacked_bars": some_stack, "lines": some_lines}
+def some_scatter(name: str = "forecast", **more: Any) -> Figure:
+    series = {"байты": [(1e3, 1e3), (1e5, 1e5)], "FLOPs": [(1e7, 2e7)]}
+    options = {"title": "Сверка", "alt": "Точки у диагонали", "x": "прогноз", "y": "измерено", **more}
+    return scatter(series, name=name, diagonal="совпало", **options)
+
+
+ALL = {"bars": some_bars, "stacked_bars": some_stack, "lines": some_lines, "scatter": some_scatter}
 
 
 def texts(figure: Figure) -> list[str]:
@@ -143,6 +149,27 @@ def test_lines_are_labelled_at_their_ends_and_points_named() -> None:
     labels = texts(some_lines(points={"граница": (1e4, 1e11)}))
     assert {"6N", "внимание", "граница", "токенов", "FLOPs", "10⁹"} <= set(labels)
     assert "граница" not in texts(some_lines())
+
+
+def marks(figure: Figure) -> list[tuple[float, float]]:
+    """Середины знаков рядов в координатах SVG; знаки легенды лежат вне осей и сюда не входят."""
+    root = ElementTree.fromstring(figure.svg)
+    inside = next(node for node in root.iter(f"{SVG}g") if any(use.get("clip-path") for use in node.iter()))
+    uses = [use for group in inside.iter(f"{SVG}g") if group.get("clip-path") for use in group.iter(f"{SVG}use")]
+    return [(float(use.get("x") or 0), float(use.get("y") or 0)) for use in uses]
+
+
+def test_scatter_names_axes_series_diagonal_and_points() -> None:
+    labels = texts(some_scatter(points={"Llama": (1e8, 1e8)}))
+    assert {"прогноз", "измерено", "байты", "FLOPs", "совпало", "Llama"} <= set(labels)
+
+
+def test_equal_values_lie_on_the_diagonal_and_others_do_not() -> None:
+    (ax, ay), (bx, by), (cx, cy) = marks(some_scatter())
+    slope = (by - ay) / (bx - ax)
+    assert slope < 0  # в SVG ось y смотрит вниз
+    expected = ay + slope * (cx - ax)
+    assert cy < expected - 5, "вдвое большее измерение должно стоять выше диагонали"
 
 
 def test_ticks_can_be_given_by_hand() -> None:

@@ -9,7 +9,7 @@ import ast
 import sys
 
 import pytest
-from lesson_run import Run, attempt, cells, defined, run_lesson, tags
+from lesson_run import Run, attempt, cells, defined, execute, run_lesson, tags
 
 from nanolm.budget import training_memory
 from nanolm.exercises import formulas
@@ -182,8 +182,9 @@ def test_figures_tell_the_same_numbers(built: Run) -> None:
 
 def test_forecast_equals_the_measurement_component_by_component(built: Run) -> None:
     rows = built.table("NanoLM, шаг обучения")
-    assert set(rows) == {"параметры", "вход", "активации", "логиты", "градиенты", "моменты Adam"}
-    for forecast, measured, difference in rows.values():
+    exact = {"параметры", "вход", "активации", "логиты", "градиенты", "моменты Adam"}
+    assert set(rows) == exact | {"пик шага"}
+    for forecast, measured, difference in (rows[name] for name in exact):
         assert forecast == measured
         assert difference == "0"
     assert value(rows["параметры"][1]) == 4 * sum(
@@ -193,12 +194,21 @@ def test_forecast_equals_the_measurement_component_by_component(built: Run) -> N
     assert built.prose["p_result"] == "сошлись до байта"
 
 
-def test_measurement_would_notice_a_wrong_forecast(built: Run) -> None:
-    """Если бы прогноз считал активации по упрощённой формуле, ячейка со сверкой упала бы."""
-    names = built.names
-    simplified = {**names["predicted"], "активации": names["by_formula"]}
-    assert names["measured"] == names["predicted"]
-    assert names["measured"] != simplified
+def test_peak_of_the_step_is_within_the_tolerance(built: Run) -> None:
+    forecast, measured, _ = built.table("NanoLM, шаг обучения")["пик шага"]
+    assert value(measured) == pytest.approx(value(forecast), rel=0.02)
+    assert built.prose["p_tolerance"] == f"2{NBSP}%"
+
+
+def test_page_would_notice_a_wrong_forecast(built: Run) -> None:
+    """Прогноз, который ошибся на байт, роняет ячейку сверки — а с ней и сборку."""
+    (check,) = [cell.source for cell in cells(LESSON) if "measured[name] == predicted[name]" in cell.source]
+    predicted = dict(built.names["predicted"])
+    execute(check, Run(names={"measured": built.names["measured"], "predicted": predicted}), "check")
+    predicted["активации"] += 1
+    with pytest.raises(AssertionError, match="активации"):
+        execute(check, Run(names={"measured": built.names["measured"], "predicted": predicted}), "check")
+    assert built.names["measured"]["активации"] > 10 * built.names["by_formula"]
 
 
 def test_lesson_reads_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:

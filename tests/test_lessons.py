@@ -126,7 +126,7 @@ def test_figures_have_descriptions_and_names_of_their_own(path: Path) -> None:
     names = []
     for cell in cells(path, "code"):
         for node in ast.walk(ast.parse(cell.source)):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("bars", "stacked_bars", "lines"):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("bars", "stacked_bars", "lines", "scatter"):
                 keywords = {keyword.arg: keyword.value for keyword in node.keywords}
                 assert {"name", "title", "alt"} <= set(keywords), ast.unparse(node)[:80]
                 names.append(ast.literal_eval(keywords["name"]))

@@ -73,7 +73,8 @@ def _cell(cell: Cell, column: Column) -> str:
         return f'<th scope="row">{text}</th>'
     # Прочерку сравнивать нечего: без data-value он при любой сортировке стоит в конце.
     value = "" if cell.value is None else f' data-value="{cell.value!r}"'
-    return f"<td{value}{' class="number"' if column.numeric else ''}>{text}</td>"
+    kind = ' class="number"' if column.numeric else ""
+    return f"<td{kind}{value}>{text}</td>"
 
 
 # --- Модели -------------------------------------------------------------------------------------
