@@ -78,7 +78,7 @@
 from nanolm import budget
 from nanolm.budget import NOTATION, Spec
 from nanolm.exercises import check, hint
-from nanolm.figures import bars, lines, prose, stacked_bars, table
+from nanolm.figures import bars, lines, prose, scatter, stacked_bars, table
 from nanolm.hardware import gpu
 from nanolm.units import GB, GIB, decimal, gb, gib, number, percent, scientific, short
 from nanolm.zoo import preset
@@ -900,6 +900,14 @@ table(
 )
 
 # %%
+# Столько токенов видела Llama-3-8B.
+llama_plan = budget.training_time(
+    llama, 15 * 10**12, "h100-sxm", gpus=512, price=price
+)
+print("FLOPs:", scientific(llama_plan.flops, 1))
+print("суток на 512 картах:", decimal(llama_plan.days, 0))
+
+# %%
 by_hand = 6 * 7e9 * tokens / (64 * 4.5e14) / 86_400
 print("прикидка, суток:", decimal(by_hand, 1))
 print("счёт, суток:    ", decimal(plans[64].days, 1))
@@ -914,6 +922,9 @@ prose(
     t_cost=short(plans[64].cost),
     t_price=decimal(price, 1),
     t_flops_six=scientific(6 * 7e9 * tokens, 1),
+    t_llama_ratio=number(15e12 / exact.total, 0),
+    t_llama_times=number(15e12 / exact.total / 20, 0),
+    t_llama_cost=short(llama_plan.cost, 1),
     t_lab_mfu=percent(4e13 / gpu("rtx-4080").rate("bf16"), 0),
     mfu_slow=decimal(
         budget.training_time(llama2, tokens, "h100-sxm", gpus=64, mfu=0.35).days, 0
@@ -930,6 +941,11 @@ prose(
 # {glue:text}`t_price` доллара за GPU-час, сколько бы карт ни работало. Разброс честного MFU от 35 до 50 % —
 # это от {glue:text}`mfu_slow` до {glue:text}`mfu_fast` суток; точнее знать срок заранее нельзя, и десятые
 # доли суток в смете — самообман.
+#
+# Llama-3-8B обучали на 15 трлн токенов, по {glue:text}`t_llama_ratio` на параметр: в
+# {glue:text}`t_llama_times` раз больше, чем советует Chinchilla, и по нашей цене это {glue:text}`t_llama_cost`
+# долларов. Совет говорит о наименьшей работе *обучения*. Кто собирается моделью пользоваться, тот
+# переучивает маленькую: каждый токен вывода обойдётся дешевле.
 #
 # :::{admonition} Три числа об одном
 # :class: note
@@ -1206,21 +1222,46 @@ table(
     "Те же числа таблицей",
 )
 
+# %% tags=["hide-input"]
+checkpointed = budgets["+ полный чекпоинтинг"]
+without = budgets["+ 8-битный Adam"]
+table(
+    ["момент шага", "без чекпоинтинга, ГиБ", "полный чекпоинтинг, ГиБ"],
+    [
+        (name, decimal(without.moments[name] / GIB, 1), decimal(size / GIB, 1))
+        for name, size in checkpointed.moments.items()
+    ],
+    "Занято в каждый момент шага: последние две строки предыдущей таблицы",
+)
+
+# %%
+# Слой, который обратный проход пересчитывает прямо сейчас, хранит то же, что без чекпоинтинга.
+block = (without["activations"] - checkpointed["activations"]) / L
+assert checkpointed.total == max(checkpointed.moments.values())
+print("пик:", checkpointed.moment)
+
 # %% tags=["remove-cell"]
 prose(
     b_best=gib(budgets["+ полный чекпоинтинг"].total, 0),
     b_usable=gib(h100.usable_bytes, 0),
     b_checkpoint=gib(budgets["+ полный чекпоинтинг"]["activations"], 1),
     b_activations=gib(budgets["смешанная"]["activations"], 1),
+    b_block=gib(block, 1),
+    b_logits=gib(checkpointed["logits"] + checkpointed["workspace"], 1),
 )
 
 # %% [markdown]
-# Даже одна последовательность со всеми мерами — {glue:text}`b_best` против {glue:text}`b_usable`.
-# Чекпоинтинг сделал своё: {glue:text}`b_activations` активаций превратились в {glue:text}`b_checkpoint`, по
-# одному входу на блок. Дальше на одной карте резать нечего: остались состояния, а их урезает только
-# разделение между картами или отказ обучать все веса. Об этом — вопрос собеседования ниже.
+# Даже одна последовательность со всеми мерами — {glue:text}`b_best` против {glue:text}`b_usable`. Чекпоинтинг
+# сделал своё: {glue:text}`b_activations` активаций превратились в {glue:text}`b_checkpoint`, по одному входу на
+# блок. Остальное обратный проход пересчитывает слой за слоем, и пересчитанный слой —
+# {glue:text}`b_block` — на это время занимает рабочие буферы. Казалось бы, его надо прибавить к пику. Но пик
+# наступает раньше, на градиенте функции потерь: там живы логиты и их градиенты, {glue:text}`b_logits`, а к
+# пересчёту они уже отпущены. Сумма в таблице — память в худший момент, а не всё, что побывало в памяти.
 #
-# Обратите внимание и на последний слагаемый столбцов. Логиты имеют ширину $V = 128\,256$, а функция потерь
+# Дальше на одной карте резать нечего: остались состояния, а их урезает только разделение между картами или
+# отказ обучать все веса. Об этом — вопрос собеседования ниже.
+#
+## Обратите внимание и на последнее слагаемое столбцов. Логиты имеют ширину $V = 128\,256$, а функция потерь
 # переводит их в fp32. У моделей с большим словарём это гигабайты, которых нет ни в одной формуле вида
 # $O(BLSD)$.
 
@@ -1548,11 +1589,235 @@ prose(
 # </details>
 
 # %% [markdown]
-# ### Как проверить прогноз измерением
+# ## Подтверждаем прогноз измерением
 #
-# Прогноз, который нельзя опровергнуть, ничего не стоит. На видеокарте пик показывает
-# `torch.cuda.max_memory_allocated()`, на Mac — `torch.mps.current_allocated_memory()`. Три правила честного
-# сравнения:
+# Прогноз, который нельзя опровергнуть, ничего не стоит. `verify` из `nanolm.probe` строит модель тех же
+# размеров, делает шаг обучения и кладёт рядом два числа: обещанное счётом и измеренное. Параметры пересчитаны
+# по тензорам, FLOPs — счётчиком PyTorch, сохранённое для обратного прохода — перехватом autograd, пик памяти —
+# по событиям распределителя.
+#
+# Модель возьмём крошечную, на секунды работы процессора, но неудобную: $NH \ne D$, $K \ne N$, словарь — простое
+# число. Случайно совпасть тут нечему.
+#
+# :::{admonition} Предскажите
+# :class: hint
+#
+# Какие величины сойдутся до единицы, а какие — лишь примерно? Во сколько раз больше работы выполнит обратный
+# проход, если включить полный чекпоинтинг?
+# :::
+
+# %%
+mini = Spec(V=131, D=96, L=3, N=6, K=2, H=24, F=160, S=128)
+variants = {
+    "fp32": (mini, {}),
+    "bf16": (mini, {"recipe": "bf16"}),
+    "наивное внимание": (mini, {"attention": "naive"}),
+    "полный чекпоинтинг": (mini, {"checkpointing": "full"}),
+    "смесь экспертов": (mini.replace(experts=4, experts_per_token=2), {}),
+    "связанная голова, mixed": (
+        mini.replace(tie_embeddings=True),
+        {"recipe": "mixed"},
+    ),
+}
+try:
+    import torch
+    from nanolm.probe import verify
+except ImportError:
+    torch, verified = None, {}
+    print("PyTorch не установлен: измерить нечем, раздел останется без чисел")
+else:
+    verified = {
+        name: verify(spec, B=2, **options)
+        for name, (spec, options) in variants.items()
+    }
+    print("сверено строк:", sum(map(len, verified.values())))
+
+
+# %% tags=["hide-input"]
+def measured(row):
+    """Измеренное; если оно не равно прогнозу — в скобках, насколько разошлось."""
+    gap = row.measured - row.predicted
+    return number(row.measured) + (
+        f" ({'+' if gap > 0 else ''}{number(gap)})" if gap else ""
+    )
+
+
+table(
+    ["величина", "прогноз", "измерено", "измерено / прогноз"],
+    [
+        (row.title, row.predicted, row.measured, number(row.ratio, 6) if row.ratio != 1 else "1")
+        for row in verified.get("fp32", [])
+    ],
+    "Один шаг обучения: fp32, слитое внимание, пакет 2 × 128. Байты и FLOPs — на весь пакет",
+)  # fmt: skip
+
+# %% [markdown]
+# То же для всех вариантов. Число без скобок равно прогнозу до единицы.
+
+
+# %% tags=["hide-input"]
+def side_by_side(columns, caption, last=lambda rows: ()):
+    """Варианты построчно: измеренные величины с этими именами."""
+    found = {name: {row.name: row for row in rows} for name, rows in verified.items()}
+    return table(
+        [
+            "вариант",
+            *columns.values(),
+            *(["момент пика"] if "peak" in columns else []),
+        ],
+        [
+            (name, *(measured(rows[key]) for key in columns), *last(rows))
+            for name, rows in found.items()
+        ],
+        caption,
+    )
+
+
+side_by_side(
+    {
+        "parameters": "параметров",
+        "flops.forward": "прямой проход",
+        "flops.backward": "обратный",
+        "flops.backward_hardware": "обратный, выполнено",
+    },
+    "Параметры и FLOPs",
+)
+
+# %% tags=["hide-input"]
+side_by_side(
+    {
+        "saved": "сохранено",
+        "optimizer": "моменты",
+        "kv_cache": "кеш KV",
+        "peak": "пик шага",
+    },
+    "Память, байт",
+    last=lambda rows: [rows["peak"].title.partition("(")[2].rstrip(")")],
+)
+
+# %%
+# Строки exact обязаны совпасть до единицы, пик — в пределах двух процентов.
+for name, rows in verified.items():
+    for row in rows:
+        assert row.passed, (name, row)
+        assert row.exact or row.name == "peak"
+
+# %% [markdown]
+# Теперь модель, которой на этой машине не поместиться. На мета-устройстве у тензоров есть размеры, но нет
+# памяти, и счётчику FLOPs этого довольно: он смотрит на размеры. Так сверяется сама Llama-3-8B.
+
+# %%
+on_meta = verify(llama, B=1, device="meta") if torch else []
+for row in on_meta:
+    if row.name in ("parameters", "flops.forward", "flops.backward"):
+        print(f"{row.title:24}", number(row.predicted), "=", number(row.measured))
+        assert row.measured == row.predicted
+
+# %% tags=["hide-input"]
+kinds = {"параметров": "параметры", "FLOPs": "FLOPs", "байт": "байты"}
+checked = [row for rows in verified.values() for row in rows]
+dots = {
+    title: [(row.predicted, row.measured) for row in checked if row.unit == unit]
+    for unit, title in kinds.items()
+}
+large = {row.name: (row.predicted, row.measured) for row in on_meta}
+scatter(
+    dots,
+    name="forecast-and-measurement",
+    title="Прогноз и измерение",
+    x="прогноз",
+    y="измерено",
+    diagonal="измерено = прогноз",
+    points={
+        "Llama-3-8B, параметры": large["parameters"],
+        "Llama-3-8B, прямой проход": large["flops.forward"],
+    },
+    alt=f"На двойной логарифмической шкале {len(checked)} точек: параметры, FLOPs и байты шести вариантов. Все лежат "
+    f"на диагонали, и на ней же параметры Llama-3-8B, {short(large['parameters'][1])}, и её прямой проход, "
+    f"{scientific(large['flops.forward'][1])} FLOPs.",
+    caption="Каждая точка — строка сверки: шесть вариантов крошечной модели и Llama-3-8B на мета-устройстве. Отличие "
+    "пика памяти от прогноза на такой шкале не видно.",
+) if verified else "Рисунка нет: PyTorch не установлен"
+
+# %% tags=["remove-cell"]
+peaks = [row for row in checked if row.name == "peak"]
+full = {row.name: row.measured for row in verified.get("полный чекпоинтинг", [])}
+prose(
+    v_exact=number(sum(row.exact for row in checked)) if checked else "—",
+    v_gap=number(max(row.measured - row.predicted for row in peaks)) if peaks else "—",
+    v_backward=decimal(full["flops.backward_hardware"] / full["flops.backward"]) if full else "—",
+    v_meta=scientific(large["flops.forward"][1]) if large else "—",
+)  # fmt: skip
+
+# %% [markdown]
+# ### Что точно, а что примерно
+#
+# - **До единицы** сошлись {glue:text}`v_exact` строк: параметры по компонентам, FLOPs, сохранённые тензоры,
+#   веса, градиенты, моменты, кеш. Здесь допуска нет и быть не может: счёт и модель описывают одно и то же, и
+#   любое расхождение — ошибка в ком-то из них.
+# - **В пределах 2 %** — пик памяти. Кроме тензоров модели в нём живут рабочие буферы ядер, о которых счёт не
+#   знает. Здесь они ничтожны: наибольшее расхождение — {glue:text}`v_gap` байт, это сама функция потерь и
+#   другие одиночные числа.
+# - **Не обещано вовсе** — время. Счёт называет его нижнюю границу, а сколько до неё — вопрос к
+#   `python -m nanolm.probe speed`.
+#
+# Посмотрите на столбец «момент пика»: у одной и той же модели он разный. Обычно худший миг — градиент функции
+# потерь, с наивным вниманием — softmax последнего слоя, с чекпоинтингом — пересчитанный полносвязный блок.
+# Сложить всё, что побывало в памяти, — завысить пик; сложить одно сохранённое — занизить.
+#
+# С полным чекпоинтингом обратный проход выполнил в {glue:text}`v_backward` раза больше работы, чем в нём пользы:
+# прямой проход слоёв повторился. Слитое внимание тоже пересчитывает оценки, поэтому «выполнено» больше
+# полезного во всех строках, кроме наивного внимания. Для MFU берут полезные операции, для прогноза времени —
+# выполненные.
+#
+# ### Слепые пятна счётчика
+#
+# Счётчик PyTorch знает не все операции, и о незнакомой не предупреждает: пишет ноль. На процессоре это слитое
+# внимание, у библиотечных смесей экспертов — сгруппированные произведения, где у каждой группы строк своя
+# матрица.
+
+
+# %%
+def blind_spots():
+    """Что говорят о двух операциях счётчик PyTorch, проба и формула."""
+    from nanolm.counter import count
+    from torch.nn.functional import grouped_mm, scaled_dot_product_attention
+    from torch.utils.flop_counter import FlopCounterMode
+
+    q = torch.ones(1, 4, 16, 32)  # B, N, S, H
+    x, experts = torch.ones(24, 16), torch.ones(3, 16, 8)  # по 8 строк на эксперта
+    ends = torch.tensor([8, 16, 24], dtype=torch.int32)
+    operations = {
+        "слитое внимание": (
+            lambda: scaled_dot_product_attention(q, q, q),
+            4 * 4 * 16**2 * 32,  # 4·B·N·S²·H
+        ),
+        "сгруппированное произведение": (
+            lambda: grouped_mm(x, experts, offs=ends),
+            2 * 24 * 16 * 8,  # 2bnm
+        ),
+    }
+    for name, (operation, flops) in operations.items():
+        with FlopCounterMode(display=False) as counter:
+            operation()
+        yield name, counter.get_total_flops(), count(operation), flops
+
+
+table(
+    ["операция", "счётчик PyTorch", "проба", "формула"],
+    blind_spots() if torch else [],
+    "FLOPs прямого прохода на процессоре",
+)
+
+# %% [markdown]
+# Проба добавляет счётчику недостающие формулы, и для обратного прохода тоже. Кто верит голому счётчику, тот на
+# процессоре теряет всё внимание и занижает свой MFU. А сверка чего-то стоит, лишь когда стороны независимы:
+# здесь одна читает таблицу операций, другая смотрит на ядра, которые действительно запустились.
+#
+# ### На видеокарте
+#
+# Там пик показывает `torch.cuda.max_memory_allocated()`, на Mac — `torch.mps.current_allocated_memory()`. Три
+# правила честного сравнения:
 #
 # - сбросьте пик перед шагом и сделайте один шаг вхолостую: библиотека матричных произведений при первом
 #   вызове занимает рабочий буфер;
@@ -1560,6 +1825,88 @@ prose(
 #   распределителя и контекст CUDA;
 # - сверяйте по компонентам: веса — после загрузки, градиенты — после обратного прохода, моменты — после
 #   первого шага оптимизатора. Сумма может совпасть и случайно.
+#
+# Всё это делает та же проба. Модель возьмём покрупнее, со смешанной точностью. Где есть CUDA, следующая ячейка
+# измерит её и оставит запись; где нет — ниже стоит прошлая запись, а пока её не сделали, один прогноз.
+
+# %%
+from pathlib import Path
+
+RECORD = Path("lessons/records" if Path("lessons").is_dir() else "records")
+RECORD /= "week_09_verify.json"
+card_spec = Spec(V=32_000, D=768, L=12, N=12, K=4, H=64, F=2048, S=1024)
+card_batch, card_recipe = 8, "mixed"
+print(short(budget.parameter_breakdown(card_spec).total), "параметров")
+
+# %% tags=["gpu"]
+if torch and torch.cuda.is_available():
+    from nanolm import probe
+
+    sizes = {
+        **{letter: getattr(card_spec, letter) for letter in "VDLNKHFS"},
+        "B": card_batch,
+    }
+    command = [
+        word for letter, size in sizes.items() for word in (f"--{letter}", str(size))
+    ]
+    command += ["--recipe", card_recipe, "--device", "cuda", "--record", str(RECORD)]
+    try:
+        probe.main(["verify", *command])
+    except SystemExit:
+        print("измерить не удалось, причина — строкой выше")
+
+# %% tags=["hide-input"]
+from nanolm import records
+
+
+def card_record():
+    """Запись измерения этой самой модели; None, если её ещё нет."""
+    if not RECORD.is_file():
+        return None
+    found = records.load(RECORD)
+    work = found["workload"]
+    same = Spec(**found["spec"]) == card_spec
+    same = same and (work["B"], work["recipe"]) == (card_batch, card_recipe)
+    return found if same else None
+
+
+def card_forecast():
+    """Прогноз теми же именами, что в записи."""
+    account = budget.training_memory(card_spec, card_batch, recipe=card_recipe)
+    saved = budget.saved_tensor_bytes(card_spec, card_batch, recipe=card_recipe)
+    cache = budget.kv_cache_bytes(card_spec, card_batch)
+    return {
+        **{part: (budget.TITLES[part], account[part]) for part in STATES},
+        "saved": ("сохранено для обратного прохода", sum(saved.values())),
+        "kv_cache": ("кеш KV", cache.total),
+        "peak": ("пик памяти шага", account.total),
+    }
+
+
+record = card_record()
+found = record["bytes"] if record else {}
+table(
+    ["величина", "прогноз, байт", "измерено, байт", "измерено / прогноз"],
+    [
+        (title, size, found.get(name, "—"), number(found[name] / size, 4) if name in found else "—")
+        for name, (title, size) in card_forecast().items()
+    ],
+    f"{record['machine']['name']}, {record['measured_at'][:10]}, torch {record['software']['torch']}"
+    if record
+    else "Измерения на видеокарте ещё нет: только прогноз",
+)  # fmt: skip
+
+# %% tags=["remove-cell"]
+prose(
+    c_status=f"Запись сделана {record['measured_at'][:10]} на карте {record['machine']['name']}."
+    if record
+    else "Записи с видеокарты пока нет, и придумывать её мы не станем: в таблице один прогноз.",
+)
+
+# %% [markdown]
+# {glue:text}`c_status` Та же сверка из командной строки — `python -m nanolm.probe verify`, с `--json` для
+# программы. Она принимает и пресеты, и ваш `config.json`, а если строка, обязанная совпасть, не совпала,
+# возвращает код 1.
 
 # %% [markdown]
 # ## Вопрос собеседования
@@ -1619,14 +1966,17 @@ adapters = llama2.L * sum(
 eight_bit = (2 + 2 + 4 + 1 + 1) * seven_b
 lora = 2 * seven_b + 16 * adapters
 micro = {
-    (b, kind): budget.training_memory(llama2, B=b, checkpointing=kind)["activations"]
+    (b, kind): budget.training_memory(llama2, B=b, checkpointing=kind)
     for b in (8, 1)
     for kind in ("none", "full")
 }
+held = {setup: account["activations"] for setup, account in micro.items()}
+# Пик — на логитах, а не на пересчитываемом блоке.
+assert micro[1, "full"].moment == "градиент функции потерь"
 table(
     ["пакет", "без чекпоинтинга, ГБ", "полный чекпоинтинг, ГБ"],
     [
-        (str(b), *(decimal(micro[b, kind] / GB, 1) for kind in ("none", "full")))
+        (str(b), *(decimal(held[b, kind] / GB, 1) for kind in ("none", "full")))
         for b in (8, 1)
     ],
     "Активации Llama-2-7B, контекст 4096",
@@ -1638,9 +1988,9 @@ prose(
     i_two=gb(zero(3, 2) * seven_b, 0),
     i_eight=gb(zero(3, 8) * seven_b, 0),
     i_8bit=gb(eight_bit, 0),
-    i_act=gb(micro[8, "none"], 0),
-    i_act_best=gb(micro[1, "full"], 1),
-    i_block=gb((micro[1, "none"] - micro[1, "full"]) / llama2.L, 1),
+    i_act=gb(held[8, "none"], 0),
+    i_act_best=gb(held[1, "full"], 1),
+    i_block=gb((held[1, "none"] - held[1, "full"]) / llama2.L, 1),
     i_adapters=short(adapters),
     i_adapter_share=percent(adapters / budget.parameter_breakdown(llama2).total),
     i_lora=gb(lora, 1),
@@ -1665,9 +2015,9 @@ prose(
 #    если не считать масштабов блоков. На карту с {glue:text}`i_usable` доступной памяти состояния встают,
 #    но активациям остаётся мало.
 # 3. **Урезать активации.** Микропакет с накоплением градиентов и чекпоинтинг: вместо {glue:text}`i_act` при
-#    пакете 8 — {glue:text}`i_act_best` при пакете 1, плюс один блок, который пересчитывается прямо сейчас,
-#    {glue:text}`i_block`. Цена чекпоинтинга — ещё один прямой проход, около трети времени. Без первых двух
-#    мер это не поможет: состояния от пакета не зависят.
+#    пакете 8 — {glue:text}`i_act_best` при пакете 1. Блок, который пересчитывается прямо сейчас, —
+#    {glue:text}`i_block` — пика не поднимает: к его времени логиты уже отпущены. Цена чекпоинтинга — ещё один
+#    прямой проход, около трети времени. Без первых двух мер это не поможет: состояния от пакета не зависят.
 # 4. **Не обучать всё.** LoRA ранга 16 на всех матрицах блока — {glue:text}`i_adapters` обучаемых
 #    параметров, {glue:text}`i_adapter_share`. Замороженные веса — 2 байта на параметр, обучаемые — по 16:
 #    вместе {glue:text}`i_lora`. Помещается, но это уже не полное дообучение — и это стоит сказать вслух.

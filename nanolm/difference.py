@@ -90,9 +90,7 @@ class Difference:
         return sign + units.number(abs(value))
 
     def _table(self) -> list[tuple[str, ...]]:
-        body = [
-            (f"{_TITLES[row.component]}: {row.title}", self._shown(row.value), row.reason) for row in self.rows
-        ]
+        body = [(f"{_TITLES[row.component]}: {row.title}", self._shown(row.value), row.reason) for row in self.rows]
         return [*body, ("всего", self._shown(self.total), "")]
 
     def _head(self) -> tuple[str, ...]:
@@ -101,7 +99,8 @@ class Difference:
     def __str__(self) -> str:
         if not self.rows:
             return f"{self.b.title}: разницы нет"
-        return f"{self.a.title} → {self.b.title}\n" + text_table(self._head(), self._table())
+        title = self.b.title if self.a.title == self.b.title else f"{self.a.title} → {self.b.title}"
+        return f"{title}\n{text_table(self._head(), self._table())}"
 
     def _repr_html_(self) -> str:
         return html_table(self._head(), self._table())
@@ -128,23 +127,29 @@ def _lines(account: Account) -> tuple[Line, ...]:
     return (*account.details, *account.buffers) if isinstance(account, InferenceMemory) else account.details
 
 
-def _by_name(lines: Iterable[Line]) -> dict[tuple[str, str], list[Line]]:
-    found: dict[tuple[str, str], list[Line]] = {}
+def _by_name(lines: Iterable[Line]) -> dict[tuple[str, ...], list[Line]]:
+    found: dict[tuple[str, ...], list[Line]] = {}
     for line in lines:
-        found.setdefault((line.component, line.name), []).append(line)
+        found.setdefault((line.component, line.name, line.title), []).append(line)
     return found
 
 
 def _reason(before: list[Line], after: list[Line]) -> str:
     """Какие множители изменились: «B 1 → 8». Если формула другая — обе записи."""
     if not before:
-        return "новая строка: " + "; ".join(line.letters for line in after)
+        return "новая: " + " + ".join(line.letters for line in after)
     if not after:
-        return "строки больше нет"
-    if len(before) == len(after) == 1 and not isinstance(after[0].factors, str):
-        (old,), (new,) = before, after
-        if [symbol for symbol, _ in old.factors] == [symbol for symbol, _ in new.factors]:
-            pairs = zip(old.factors, new.factors, strict=True)
-            changed = [f"{symbol} {was} → {now}" for (symbol, was), (_, now) in pairs if was != now]
-            return ", ".join(changed) or f"{old.letters} → {new.letters}"
-    return " + ".join(line.numbers for line in before) + " → " + " + ".join(line.numbers for line in after)
+        return "больше нет"
+    changed: dict[str, None] = {}
+    same = [_symbols(line) for line in before] == [_symbols(line) for line in after]
+    for old, new in zip(before, after, strict=True) if same else ():
+        for (symbol, was), (_, now) in zip(old.factors, new.factors, strict=True):
+            if was != now:
+                changed[f"{symbol} {was} → {now}"] = None
+    if changed:
+        return ", ".join(changed)
+    return " + ".join(line.letters for line in before) + " → " + " + ".join(line.letters for line in after)
+
+
+def _symbols(line: Line) -> list[str]:
+    return [symbol for symbol, _ in line.factors]

@@ -309,7 +309,12 @@ def scatter(
     middle = (low * high) ** 0.5
     axes.annotate(diagonal, (middle, middle), (10, -8), textcoords="offset points", va="top", color=MUTED)
     for index, (label, row) in enumerate(series.items()):
-        style = {"color": SERIES[index % 6], "marker": _MARKERS[index % 6], "fillstyle": "none", "linestyle": "none"}
+        style: dict[str, Any] = {
+            "color": SERIES[index % 6],
+            "marker": _MARKERS[index % 6],
+            "fillstyle": "none",
+            "linestyle": "none",
+        }
         axes.plot(*zip(*row, strict=True), **style, markersize=8, markeredgewidth=1.6, label=label)
     for text, (at_x, at_y, *side) in (points or {}).items():
         _point(axes, text, at_x, at_y, side[0] if side else "nw")

@@ -102,7 +102,7 @@ class Problem:
 
     def pieces(self, plan: Plan) -> float:
         """На сколько частей разрезан исходный шаг."""
-        return self.plan["B"] / plan["B"]
+        return float(self.plan["B"] / plan["B"])
 
 
 class Training(Problem):
@@ -173,8 +173,8 @@ class Inference(Problem):
 
     @staticmethod
     def _portions(plan: Plan) -> int:
-        tokens = plan["B"] * plan["S"]
-        return -(-tokens // min(tokens, plan["chunk"] or tokens))
+        tokens = int(plan["B"] * plan["S"])
+        return -(-tokens // min(tokens, int(plan["chunk"] or tokens)))
 
     def tokens_per_s(self, plan: Plan) -> float | None:
         """Токенов в секунду на одной карте по roofline; `None`, если скоростей карты не знаем."""
@@ -280,12 +280,14 @@ class Fit:
         verdict = "помещается" if self.fits else "не помещается"
         gap = units.binary_bytes(abs(self.capacity - self.need))
         split = "ZeRO-3" if self.goal == "training" else "тензорное деление"
+        batch = _limit(self.largest_batch, "одна последовательность")
+        context = _limit(self.largest_context, "один токен")
         return [
             f"{_TITLES[self.goal].capitalize()} на {self.card.title}: {verdict}. "
             f"Нужно {units.both_bytes(self.need)}, доступно {units.both_bytes(self.capacity)}, "
             f"{'свободно' if self.fits else 'не хватает'} {gap}.",
-            f"наибольший пакет при S = {units.number(self.plan['S'])}: {_limit(self.largest_batch, 'одна последовательность')}",
-            f"наибольший контекст при B = {units.number(self.plan['B'])}: {_limit(self.largest_context, 'один токен')}",
+            f"наибольший пакет при S = {units.number(self.plan['S'])}: {batch}",
+            f"наибольший контекст при B = {units.number(self.plan['B'])}: {context}",
             f"наименьшее число карт ({split}): {'не найдено' if self.fewest_cards is None else self.fewest_cards}",
         ]
 

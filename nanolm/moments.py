@@ -58,8 +58,9 @@ TITLES = {
 GROUPS = {
     "logits": "логиты", "activations": "активации", "copies": "копии матриц", "final": "последняя норма",
     "normed": "вход головы", "attention": "внимание слоя", "ffn": "полносвязный блок слоя",
-    "product": "вход сжатия", "expert_output": "ответы экспертов", "context": "выход внимания", "head_copy": "копия головы",
-    "down_copy": "копия матрицы сжатия", "ffn_copies": "копии матриц полносвязного блока",
+    "product": "вход сжатия", "expert_output": "ответы экспертов", "context": "выход внимания",
+    "head_copies": "копия головы", "down_copies": "копия матрицы сжатия",
+    "ffn_copies": "копии матриц полносвязного блока",
 }  # fmt: skip
 
 #: Сколько тензоров fp32 шириной D заводит обратный проход нормы: x·r, градиент·w и их произведение.
@@ -129,7 +130,7 @@ class _Maker:
 
 
 #: Что отпущено после головы и после последней нормы.
-_AFTER_HEAD, _AFTER_NORM = ("logits", "normed", "head_copy"), ("logits", "final", "head_copy")
+_AFTER_HEAD, _AFTER_NORM = ("logits", "normed", "head_copies"), ("logits", "final", "head_copies")
 
 
 def _exit_moments(make: _Maker) -> Iterator[Moment]:
@@ -160,14 +161,14 @@ def _ffn_moments(make: _Maker) -> Iterator[Moment]:
         done.append("expert_output")
     count = 3 if make.spec.gated_ffn else 2
     inside = make.tensor("ffn_gradients", "градиенты внутри блока", "f", "compute", count, "one")
-    yield Moment("ffn", [*born, inside], (*done, "product", "down_copy"), True)
+    yield Moment("ffn", [*born, inside], (*done, "product", "down_copies"), True)
     one = make.tensor("product_gradient", "градиент входа сжатия", "f", "compute", 1, "one")
     born += [one, make.gradient("down", "градиент матрицы сжатия", "compute")]
     if make.cast:
         lowered = make.tensor("lowered_gradient", "градиент потока в точности вычислений", "d", "compute")
         yield Moment("down", [*born, lowered], (*done,), True)
         wide = make.gradient("down", "он же в fp32", "fp32")
-        yield Moment("down_cast", [*born, wide], (*done, "product", "down_copy"), True)
+        yield Moment("down_cast", [*born, wide], (*done, "product", "down_copies"), True)
     else:
         yield Moment("down", born, (*done,), True)
 
@@ -193,7 +194,7 @@ def _attention_moments(make: _Maker) -> Iterator[Moment]:
     born.append(make.tensor("query_gradient", "градиент запроса", query, "compute"))
     if naive:
         square = make.tensor("scores", "пересчёт: оценки, оценки с маской, вероятности", "ns", "compute", 3)
-        born += [make.tensor("key_copy", "ключ подряд", key, "compute"), square]
+        born += [make.tensor("key_contiguous", "ключ подряд", key, "compute"), square]
         yield Moment("attention", born, (*done, "context"), True)
         return
     if again:
@@ -205,7 +206,11 @@ def _attention_moments(make: _Maker) -> Iterator[Moment]:
 def _last_moments(make: _Maker) -> Iterator[Moment]:
     """Всё сохранённое отпущено: остался градиент эмбеддинга, потом шаг оптимизатора."""
     done = ("logits", "activations", "copies")
-    yield Moment("embedding", [*make.stream(), make.gradient("embedding", "градиент эмбеддинга", "gradients")], done)
+    born = [*make.stream(), make.gradient("embedding", "градиент эмбеддинга", "gradients")]
+    if make.spec.tie_embeddings:
+        # Два градиента одной матрицы складываются в новый тензор; поток к этому времени отпущен.
+        born[0] = make.gradient("embedding", "сумма градиентов связанной матрицы", "gradients")
+    yield Moment("embedding", born, done)
     weights = [op for op in make.rows.values() if op.weight]
     widest = max(weights, key=lambda op: multiply(axis_factors(op.weight, make.spec)))
     wide = make.gradient(widest.name, "градиент самой большой матрицы в fp32", "fp32")
@@ -251,13 +256,13 @@ def copied(spec: Spec) -> list[Op]:
 
 def _copy_bytes(spec: Spec, policy: Policy) -> dict[str, int]:
     """Байты копий autocast: головы, матрицы сжатия одного слоя, всех матриц его полносвязного блока."""
-    sizes = dict.fromkeys(("head_copy", "down_copy", "ffn_copies"), 0)
+    sizes = dict.fromkeys(("head_copies", "down_copies", "ffn_copies"), 0)
     for op in copied(spec) if policy.cast else ():
         one = int(multiply(weight_factors(op, spec, ("1", 1)))) // op.layers * policy.sizes["compute"]
         if op.name == "lm_head":
-            sizes["head_copy"] = one
+            sizes["head_copies"] = one
         elif op.name == "down":
-            sizes["down_copy"] = one
+            sizes["down_copies"] = one
         if op.component in ("ffn", "router"):
             sizes["ffn_copies"] += one * (spec.experts if op.expert else 1)
     return sizes

@@ -96,13 +96,30 @@ def load(path: str | Path) -> dict[str, Any]:
 
 
 def write(record: dict[str, Any], path: str | Path) -> Path:
-    """Записать через временный файл рядом: недописанной записи не бывает."""
-    path = Path(path)
+    """Записать через временный файл рядом: недописанной записи не бывает.
+
+    Если там уже лежит то же измерение — те же карта, версии и числа, — файл не трогается: иначе каждая сборка
+    с видеокартой меняла бы его дату, а вместе с ней и отпечаток всех уроков.
+    """
+    record, path = validate(record), Path(path)
+    if _repeats(record, path):
+        return path
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(validate(record), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    part.write_text(json.dumps(record, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     os.replace(part, path)
     return path
+
+
+def _repeats(record: dict[str, Any], path: Path) -> bool:
+    """Отличается ли запись от лежащей по этому пути только датой и коммитом."""
+    try:
+        known = load(path)
+    except ValueError:
+        return False
+    # Через JSON: кортежи геометрии после чтения становятся списками.
+    fresh = json.loads(json.dumps(record))
+    return all(known.get(name) == fresh.get(name) for name in {*known, *fresh} - {"measured_at", "commit"})
 
 
 def commit() -> str:

@@ -43,6 +43,21 @@ class Change:
         self.settings, self.words, self.quality, self.traffic = settings, words, quality, traffic
 
 
+def _counted(count: int, one: str, few: str, many: str) -> str:
+    """«3 карты»: число со словом в нужной форме."""
+    return f"{units.number(count)} {units.plural(count, one, few, many)}"
+
+
+def _cards(count: int) -> str:
+    return _counted(count, "карту", "карты", "карт")
+
+
+def _bought(problem: Problem, cards: int) -> str:
+    """«ещё 3 карты; » — или ничего, если хватает своих."""
+    more = cards - problem.cards
+    return f"ещё {_counted(more, 'карта', 'карты', 'карт')}; " if more > 0 else ""
+
+
 def _fixed(what: str, price: str) -> Words:
     return lambda problem, plan: (what, price)
 
@@ -58,7 +73,7 @@ def _flops(problem: Training, **settings: Any) -> str:
 
 def _smaller_batches(problem: Problem) -> list[int]:
     """Делители пакета, каждый не больше половины прежнего."""
-    B, found = problem.plan["B"], []
+    B, found = int(problem.plan["B"]), list[int]()
     bound = B // 2
     while bound and len(found) < BATCHES:
         divisor = next(b for b in range(bound, 0, -1) if B % b == 0) if bound < 10**6 else 1
@@ -70,10 +85,10 @@ def _smaller_batches(problem: Problem) -> list[int]:
 def _accumulate(problem: Problem) -> list[Change]:
     def words(problem: Problem, plan: Plan) -> tuple[str, str]:
         steps = problem.plan["B"] // plan["B"]
-        passes = units.plural(steps, "проход", "прохода", "проходов")
+        passes = _counted(steps, "проход", "прохода", "проходов")
         return (
             f"микропакет {plan['B']} вместо {problem.plan['B']}, накопление градиентов",
-            f"{steps} {passes} вместо одного; FLOPs и результат те же, но матрицы мельче, и доля пика может упасть",
+            f"{passes} вместо одного; FLOPs и результат те же, но матрицы мельче, и доля пика может упасть",
         )
 
     return [Change({"B": b}, words) for b in _smaller_batches(problem)]
@@ -139,15 +154,12 @@ def _shard(problem: Training) -> list[Change]:
         stage, cards = plan["stage"], plan["cards"]
         whole = problem.account({**plan, "stage": "", "cards": 1})
         moved = traffic_bytes(whole, cards, stage)
-        more = max(0, cards - problem.cards)
-        buy = f"ещё {more} {units.plural(more, 'карта', 'карты', 'карт')}; " if more else ""
         link = problem.card.link_bytes_per_s
         # Полоса связи — сумма обоих направлений, а передача идёт в одном.
         least = f", не быстрее {units.duration(2 * moved / link)}" if link else ""
-        return (
-            f"{titles[stage]}, на {cards} {units.plural(cards, 'карту', 'карты', 'карт')}",
-            f"{buy}за шаг карта передаёт {units.binary_bytes(moved)}{least}; общий пакет в {cards} {units.plural(cards, 'раз', 'раза', 'раз')} больше",
-        )
+        bigger = f"общий пакет больше в {_counted(cards, 'раз', 'раза', 'раз')}"
+        price = f"{_bought(problem, cards)}за шаг карта передаёт {units.binary_bytes(moved)}{least}; {bigger}"
+        return f"{titles[stage]}, на {_cards(cards)}", price
 
     return [
         Change({"stage": stage, "cards": 0}, words, traffic=times + (stage == "zero3"))
@@ -166,8 +178,7 @@ def _portions(problem: Inference) -> list[Change]:
         count = -(-tokens // plan["chunk"])
         return (
             f"заполнять контекст по {units.number(plan['chunk'])} токенов",
-            f"веса читаются {units.number(count)} {units.plural(count, 'раз', 'раза', 'раз')} за заполнение; "
-            "FLOPs и ответ те же",
+            f"веса читаются {_counted(count, 'раз', 'раза', 'раз')} за заполнение; FLOPs и ответ те же",
         )
 
     return [Change({"chunk": chunk}, words) for chunk in CHUNKS if chunk < min(tokens, before)]
@@ -210,7 +221,7 @@ def _in_turns(problem: Inference) -> list[Change]:
         before, after = problem.tokens_per_s(problem.plan), problem.tokens_per_s(plan)
         loss = f"; токенов в секунду не больше {units.percent(after / before)} прежних" if before and after else ""
         what = f"по {plan['B']} вместо {problem.plan['B']} последовательностей за раз"
-        return what, f"очередь из {turns} {units.plural(turns, 'части', 'частей', 'частей')}{loss}"
+        return what, f"очередь из {_counted(turns, 'части', 'частей', 'частей')}{loss}"
 
     return [Change({"B": b}, words) for b in _smaller_batches(problem)]
 
@@ -221,12 +232,10 @@ def _tensor_parallel(problem: Inference) -> list[Change]:
 
     def words(problem: Problem, plan: Plan) -> tuple[str, str]:
         cards = plan["cards"]
-        more = max(0, cards - problem.cards)
-        buy = f"ещё {more} {units.plural(more, 'карта', 'карты', 'карт')}; " if more else ""
         tokens = 2 * problem.spec.L * problem.spec.D * 2
         return (
-            f"тензорное деление на {cards} {units.plural(cards, 'карту', 'карты', 'карт')}",
-            f"{buy}на каждый токен карты складывают по сети {units.binary_bytes(tokens)} выходов слоёв",
+            f"тензорное деление на {_cards(cards)}",
+            f"{_bought(problem, cards)}на каждый токен карты складывают по сети {units.binary_bytes(tokens)} выходов",
         )
 
     return [Change({"cards": 0}, words, traffic=1)]

@@ -213,6 +213,7 @@ def test_page_would_notice_a_wrong_forecast(built: Run) -> None:
 
 def test_lesson_reads_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(sys.modules, "nanolm.probe", raising=False)  # уже загруженная проба torch не ищет
     run = run_lesson(LESSON)
     assert "PyTorch не установлен" in run.printed
     assert {row[1] for row in run.table("NanoLM, шаг обучения").values()} == {"—"}

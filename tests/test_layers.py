@@ -18,12 +18,13 @@ FLOORS = {
     "ops": 1, "zoo": 1, "hardware": 1,
     "moments": 2,
     "budget": 3,
-    "summary": 4,
-    "cli": 5,
+    "summary": 4, "sharding": 4, "difference": 4,
+    "cli": 5, "remedies": 5,
+    "fit": 6, "diff_cli": 6,
 }  # fmt: skip
 
 #: Импорт внутри функции, которому можно вверх: только тому, кто его вызвал, он и стоит времени.
-LAZY_UPWARD = {("budget", "cli"), ("budget", "summary"), ("cli", "probe")}
+LAZY_UPWARD = {("budget", "cli"), ("budget", "summary"), ("cli", "probe"), ("cli", "diff_cli"), ("summary", "fit")}
 
 #: Что ядро умеет: загрузить всё и один раз посчитать, чтобы сработали и ленивые импорты.
 EVERYTHING = """
@@ -31,7 +32,9 @@ import nanolm.budget, nanolm.zoo, nanolm.hardware, nanolm.summary, nanolm.cli, n
 from nanolm.budget import Spec, parameter_breakdown, flops_per_token, training_memory, inference_memory
 from nanolm.budget import training_time, report
 report(nanolm.zoo.preset("gpt2"), gpu="t4", tokens=10**9)
-nanolm.cli.budget(["--preset", "gpt2", "--json"], "nanolm")
+nanolm.cli.budget(["--preset", "gpt2", "--json", "--gpu", "t4", "--fit", "training", "--B", "64"], "nanolm")
+import nanolm.diff_cli
+nanolm.diff_cli.main(["--preset", "gpt2", "--vs", "--B", "2"], "nanolm diff")
 """
 
 #: Без site-packages в пути: модуль, который взялся не из стандартной библиотеки, взять неоткуда.
