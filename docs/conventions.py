@@ -78,18 +78,15 @@ def six_n(spec):
 
 gpt2 = preset("gpt2")
 large, small = six_n(llama), six_n(gpt2)
+rows = []
+for name in large:
+    row = [name]
+    for answers in (large, small):
+        row += [giga(answers[name]), times(answers[name], answers["все параметры"])]
+    rows.append(row)
 table(
     ["что в N", "Llama 3 8B, GFLOPs", "к первому", "GPT-2 small, GFLOPs", "к первому"],
-    [
-        (
-            name,
-            giga(large[name]),
-            times(large[name], large["все параметры"]),
-            giga(small[name]),
-            times(small[name], small["все параметры"]),
-        )
-        for name in large
-    ],
+    rows,
 )
 
 # %% tags=["remove-cell"]
@@ -135,18 +132,16 @@ def attention(spec):
 
 
 dense, windowed = attention(llama), attention(mistral)
+rows = []
+for name in dense:
+    row = [name]
+    for spec, answers in ((llama, dense), (mistral, windowed)):
+        unit = spec.L * spec.N * spec.H * S
+        row += [giga(answers[name]), decimal(answers[name] / unit, 2)]
+    rows.append(row)
 table(
-    ["соглашение", "Llama 3 8B, GFLOPs", "× LNHS", "Mistral 7B с окном, GFLOPs", "× LNHS"],
-    [
-        (
-            name,
-            giga(dense[name]),
-            decimal(dense[name] / (llama.L * llama.N * llama.H * S), 2),
-            giga(windowed[name]),
-            decimal(windowed[name] / (mistral.L * mistral.N * mistral.H * S), 2),
-        )
-        for name in dense
-    ],
+    ["соглашение", "Llama 3 8B, GFLOPs", "× LNHS", "Mistral 7B, GFLOPs", "× LNHS"],
+    rows,
 )
 
 # %% tags=["remove-cell"]
@@ -188,13 +183,12 @@ recipes = {  # вес, градиент, fp32-копия веса, два мом
     "20: оба градиента": (2, 2, 4, 4 + 4, 4),
 }
 P = parameter_breakdown(llama).total
-table(
-    ["соглашение", "вес", "градиент", "копия", "моменты", "fp32-градиент", "Llama 3 8B, ГБ", "ГиБ"],
-    [
-        (name, *parts, decimal(sum(parts) * P / GB, 1), decimal(sum(parts) * P / GIB, 1))
-        for name, parts in recipes.items()
-    ],
-)
+rows = []
+for name, parts in recipes.items():
+    size = sum(parts) * P
+    rows.append((name, *parts, decimal(size / GB, 1), decimal(size / GIB, 1)))
+where = ["вес", "градиент", "копия", "моменты", "fp32-градиент"]
+table(["соглашение", *where, "Llama 3 8B, ГБ", "ГиБ"], rows)
 
 
 # %% tags=["remove-cell"]
@@ -232,16 +226,13 @@ prose(
 
 # %%
 weights = 2 * P
-cards = {key: gpu(key) for key in ("rtx-4090", "a100-80-sxm", "h100-sxm")}
+cards = {key: gpu(key) for key in ("rtx-4090", "a100-80", "h100-sxm")}
+sizes = {"веса Llama 3 8B, bf16": weights}
+for card in cards.values():
+    sizes[f"память {card.title}"] = card.memory_bytes
 table(
     ["что", "ГБ (10⁹)", "ГиБ (2³⁰)", "ГБ к ГиБ"],
-    [
-        ("веса Llama 3 8B, bf16", gb(weights), gib(weights), times(weights / GB, weights / GIB)),
-        *(
-            (f"память {card.title}", gb(card.memory_bytes), gib(card.memory_bytes), times(GIB, GB))
-            for card in cards.values()
-        ),
-    ],
+    [(name, gb(size), gib(size), times(size / GB, size / GIB)) for name, size in sizes.items()],
 )
 
 # %% tags=["remove-cell"]
@@ -276,18 +267,13 @@ caches = {}
 for key in models:
     spec = preset(key)
     caches[key] = {kv: kv_cache_bytes(spec, 1, 8192, kv=kv).total for kv in names}
-table(
-    ["модель", *(f"{text}, МиБ" for text in names.values()), "движок к нужному"],
-    [
-        (
-            key,
-            *(decimal(cache[kv] / MIB, 1) for kv in list(names)[:3]),
-            decimal(cache["uncompressed"] / MIB, 1) if preset(key).kv_rank else "—",
-            times(cache["engine"], cache["theory"]),
-        )
-        for key, cache in caches.items()
-    ],
-)
+rows = []
+for key, cache in caches.items():
+    shown = [decimal(cache[kv] / MIB, 1) for kv in names]
+    if not preset(key).kv_rank:
+        shown[-1] = "—"  # сжатия нет
+    rows.append((key, *shown, times(cache["engine"], cache["theory"])))
+table(["модель, МиБ", *names.values(), "движок к нужному"], rows)
 
 # %% tags=["remove-cell"]
 oss = preset("gpt-oss-20b")

@@ -108,7 +108,12 @@ right = parameter_breakdown(gpt2).total
 wrong = right + gpt2.V * gpt2.D
 assert right == 124_439_808
 assert parameter_breakdown(gpt2)["lm_head"] == 0 < flops_per_token(gpt2)["lm_head"]
-case("Связанная голова не добавляет параметров", "huggingface/transformers#14960", wrong, right)
+case(
+    "Связанная голова не добавляет параметров",
+    "huggingface/transformers#14960",
+    wrong,
+    right,
+)
 
 # %% [markdown]
 # ### Голова связана у всех подряд
@@ -134,7 +139,13 @@ case("Отдельная голова принята за связанную", "
 wrong = (parameter_breakdown(llama).total - llama.V * llama.D) * 4 / GIB
 right = training_memory(llama, recipe="fp32")["weights"] / GB
 assert round(wrong, 2) == 27.96
-case("Модель без головы, ГиБ под именем ГБ", "huggingface/accelerate", wrong, right, lambda x: decimal(x) + "\u00a0ГБ")
+case(
+    "Модель без головы, ГиБ под именем ГБ",
+    "huggingface/accelerate",
+    wrong,
+    right,
+    lambda x: decimal(x) + "\u00a0ГБ",
+)
 
 # %% [markdown]
 # ### Призрачные смещения
@@ -188,7 +199,13 @@ qwen = preset("qwen3-8b")
 right = parameter_breakdown(qwen).total / 1e9
 wrong = (parameter_breakdown(qwen).total - 2 * qwen.L * qwen.H) / 2**30
 assert round(wrong, 3) == 7.628
-case("Параметры в двоичных миллиардах", "InternLM/xtuner", wrong, right, lambda x: decimal(x, 3) + "\u00a0млрд")
+case(
+    "Параметры в двоичных миллиардах",
+    "InternLM/xtuner",
+    wrong,
+    right,
+    lambda x: decimal(x, 3) + "\u00a0млрд",
+)
 
 # %% [markdown]
 # ### Восемь экспертов прочитаны как один
@@ -411,7 +428,13 @@ case("Кеш одной головы", "rohitg00/ai-engineering-from-scratch#57"
 size = kv_cache_bytes(preset("llama-2-13b"), 1, 8192).total
 wrong, right = size / GB, size / GIB
 assert (round(wrong, 1), right) == (6.7, 6.25)
-case("ГБ названы ГиБ", "jax-ml/scaling-book", wrong, right, lambda x: decimal(x) + "\u00a0ГиБ")
+case(
+    "ГБ названы ГиБ",
+    "jax-ml/scaling-book",
+    wrong,
+    right,
+    lambda x: decimal(x) + "\u00a0ГиБ",
+)
 
 # %% [markdown]
 # ### Кеш KV в памяти обучения
@@ -443,7 +466,13 @@ useful = flops_per_token(tiny, 2048).total
 with_lookup = useful + 6 * tiny.V * tiny.D
 wrong, right = 0.35, 0.35 * useful / with_lookup
 assert round(right, 3) == 0.332
-case("Поиск в таблице — не произведение", "tenstorrent/tt-metal#50114", wrong, right, percent)
+case(
+    "Поиск в таблице — не произведение",
+    "tenstorrent/tt-metal#50114",
+    wrong,
+    right,
+    percent,
+)
 
 # %% [markdown]
 # ### Связанная голова ничего не стоит
@@ -517,7 +546,13 @@ case("Пары запросов и ключей", "facebookresearch/xformers#140
 # %%
 account = flops_per_token(llama, 8192, training=False)
 right, wrong = account.total, account.total - account["scores"]
-case("Слитое внимание пропущено", "MrYxJ/calculate-flops.pytorch#26", wrong, right, giga)
+case(
+    "Слитое внимание пропущено",
+    "MrYxJ/calculate-flops.pytorch#26",
+    wrong,
+    right,
+    giga,
+)
 
 # %% [markdown]
 # ### Ширина блока принята и забыта
@@ -591,7 +626,13 @@ reached = 480e12  # скорость из вопроса
 wrong = reached / 1979e12
 right = reached / h100.rate("bf16")
 assert round(wrong, 3) == 0.243
-case("Пик с разреженностью", "foundation-model-stack/fms-fsdp#89", wrong, right, percent)
+case(
+    "Пик с разреженностью",
+    "foundation-model-stack/fms-fsdp#89",
+    wrong,
+    right,
+    percent,
+)
 
 # %% [markdown]
 # ### MFU больше ста процентов
@@ -601,7 +642,7 @@ case("Пик с разреженностью", "foundation-model-stack/fms-fsdp#
 # промолчала бы.
 
 # %%
-a100 = gpu("a100-80-sxm")
+a100 = gpu("a100-80")
 wrong = 1.04
 right = wrong * a100.rate("bf16") / h100.rate("bf16")
 case("Пик чужой карты", "karpathy/nanoGPT#464", wrong, right, percent)
@@ -676,7 +717,13 @@ case("Бит на вес больше четырёх", "runpod/docs#839", round(
 values = 2 * 256 * 151_665
 wrong, right = (values * budget.DTYPES[dtype] for dtype in ("fp32", "bf16"))
 assert round(wrong / 1e6, 1) == 310.6
-case("Не те байты на значение", "huggingface/trl#3678", wrong, right, units.decimal_bytes)
+case(
+    "Не те байты на значение",
+    "huggingface/trl#3678",
+    wrong,
+    right,
+    units.decimal_bytes,
+)
 
 # %% [markdown]
 # ### Оценка DeepSpeed: чего в ней нет

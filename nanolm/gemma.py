@@ -115,11 +115,12 @@ def loaded(source: str, device: torch.device) -> Iterator[tuple[Any, Any]]:
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    # У T4 нет тензорных ядер bf16, а веса Gemma в fp16 переполняются: на ней остаётся bf16, хоть и медленный.
+    # У T4 нет тензорных ядер bf16, а активации Gemma в fp16 переполняются: остаётся медленный bf16.
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     try:
         tokenizer = AutoTokenizer.from_pretrained(source)
-        model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype).to(device).eval()
+        model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=dtype)
+        model = model.to(device).eval()
     except (OSError, ValueError) as error:
         first = (str(error).strip().splitlines() or [""])[0]
         raise ValueError(f"{source}: модель не загрузилась: {first}") from error

@@ -139,7 +139,7 @@ def _text_part(config: Config, family: str, where: str) -> dict[str, Any]:
     if not isinstance(text, Mapping):
         raise ValueError(f"{where}: text_config = {shown(text)}: нужен объект с полями языковой части")
     inner = WRAPPERS[family][0]
-    name = text.get("model_type") or inner
+    name = inner if text.get("model_type") is None else text["model_type"]
     defaults = dict(TEXT_DEFAULTS.get(name, {})) if isinstance(name, str) else {}
     if text.get("num_attention_heads") is not None and name in ("llama", "gemma"):
         # У этих семейств умолчание K — столько же, сколько голов запроса.

@@ -459,14 +459,14 @@ def test_console_script_budget(nanolm: Any, run: Callable[..., Answer]) -> None:
 def test_console_script_without_a_command(nanolm: Any, arguments: tuple[str, ...]) -> None:
     code, output, errors = nanolm(*arguments)
     assert (code, errors) == (0, "")
-    assert output.startswith("использование: nanolm {budget,probe}")
+    assert output.startswith("использование: nanolm {budget,diff,probe}")
 
 
 @pytest.mark.parametrize("word", ["bujet", "--version", "--V"])
 def test_console_script_with_an_unknown_command(nanolm: Any, word: str) -> None:
     code, output, errors = nanolm(word)
     assert (code, output) == (2, "")
-    assert errors == f"nanolm: ошибка: {word}: нужно одно из: budget, probe\n"
+    assert errors == f"nanolm: ошибка: {word}: нужно одно из: budget, diff, probe\n"
 
 
 def test_probe_without_torch_is_one_line(nanolm: Any, monkeypatch: pytest.MonkeyPatch) -> None:

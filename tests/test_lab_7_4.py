@@ -239,6 +239,7 @@ def test_smallest_card_holds_and_the_smaller_one_does_not(built: Run) -> None:
             continue
         index = titles.index(title)
         assert ladder[index].usable_bytes / GIB - value(total) == pytest.approx(value(left.split(NBSP)[0]), abs=0.06)
+        assert ladder[index].usable_bytes / GIB > value(total) - 0.01
         assert all(card.usable_bytes / GIB < value(total) for card in ladder[:index])
 
 

@@ -6,10 +6,9 @@ import itertools
 import json
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from nanolm import budget, probe, probe_cli, records
+from nanolm import budget, moments, probe, probe_cli, records
 from nanolm.probe import PEAK_TOLERANCE, Row, verify
 from nanolm.spec import Spec
 from nanolm.training import Training
@@ -30,7 +29,11 @@ GEOMETRIES = {
         "ffn_bias": True, "tie_embeddings": True,
     },
 }  # fmt: skip
-RECIPES, KERNELS, CHECKPOINTING = ("fp32", "bf16", "autocast", "mixed"), ("fused", "naive"), ("none", "selective", "full")
+RECIPES, KERNELS, CHECKPOINTING = (
+    ("fp32", "bf16", "autocast", "mixed"),
+    ("fused", "naive"),
+    ("none", "selective", "full"),
+)
 #: Быстрый набор: каждая геометрия и каждый способ встречаются, соседние — вперемежку.
 QUICK = [
     (name, recipe, kernel, checkpointing)
@@ -69,32 +72,39 @@ def test_optimizer_state(optimizer: str) -> None:
     assert rows.get("optimizer", Row("", "", "", 0, 0)).measured == 4 * parameters * budget.OPTIMIZERS[optimizer][0]
 
 
-#: Где пик: у каждого момента своя геометрия, иначе все они прятались бы за функцией потерь.
-PEAKS = [
-    ({"V": 2000, "F": 64}, 4, "fp32", "fused", "none", "градиент функции потерь"),
-    ({"D": 96, "F": 64, "L": 2}, 4, "fp32", "fused", "none", "градиент последней нормы"),
-    ({"F": 512}, 8, "fp32", "fused", "none", "градиент полносвязного блока"),
-    ({"F": 512}, 8, "bf16", "fused", "full", "градиент полносвязного блока"),
-    ({"S": 256, "L": 2}, 1, "fp32", "naive", "selective", "градиент внимания"),
-    ({"S": 256, "L": 2}, 1, "fp32", "naive", "none", "softmax последнего слоя"),
-    ({"V": 4000}, 1, "fp32", "fused", "full", "градиент головы"),
-    ({"V": 4000}, 1, "autocast", "fused", "full", "градиент головы в fp32"),
-    ({"V": 4000, "tie_embeddings": True}, 1, "fp32", "fused", "full", "градиент эмбеддинга"),
-    ({"V": 4000}, 1, "mixed", "fused", "full", "шаг оптимизатора"),
-]
+#: У каждого момента — геометрия, где пик именно в нём: иначе все прятались бы за функцией потерь.
+MIX = {"experts": 4, "experts_per_token": 2}
+WIDE, TALL, SQUARE = {"D": 192, "S": 256, "V": 13}, {"V": 4000, "D": 192, "S": 4}, {"L": 1, "S": 256, "V": 13}
+PEAKS = {
+    "softmax последнего слоя": ({**SQUARE, "V": 97, **MIX}, "autocast", "naive", "none"),
+    "конец прямого прохода": ({**TALL, "D": 40, "F": 512, **MIX, "tie_embeddings": True}, "autocast", "naive", "full"),
+    "градиент функции потерь": ({"V": 4000, "F": 24, "S": 256}, "fp32", "fused", "full"),
+    "градиент головы": ({**TALL, "F": 512}, "fp32", "naive", "none"),
+    "градиент головы в fp32": ({**TALL, "L": 1, "F": 24}, "autocast", "fused", "full"),
+    "градиент последней нормы": ({**WIDE, "L": 1, "F": 24}, "bf16", "fused", "selective"),
+    "градиент суммы экспертов": ({**WIDE, "L": 1, "F": 24, **MIX}, "fp32", "fused", "full"),
+    "градиент полносвязного блока": ({**SQUARE, "F": 512}, "fp32", "fused", "selective"),
+    "градиент матрицы сжатия": ({"V": 13, "D": 192, "L": 1, "F": 512, "S": 4}, "fp32", "fused", "selective"),
+    "градиент матрицы сжатия в fp32": ({"V": 13, "D": 192, "L": 1, "F": 512, "S": 4}, "autocast", "fused", "selective"),
+    "градиент внимания": ({**SQUARE, "F": 24}, "fp32", "naive", "selective"),
+    "градиент эмбеддинга": ({**TALL, "L": 1, "F": 24, "tie_embeddings": True}, "fp32", "fused", "full"),
+    "шаг оптимизатора": ({**TALL, "L": 1, "F": 24}, "mixed", "fused", "full"),
+}
 
 
-@pytest.mark.parametrize(("fields", "B", "recipe", "kernel", "checkpointing", "moment"), PEAKS)
-def test_peak_is_found_in_its_moment(
-    fields: dict[str, object], B: int, recipe: str, kernel: str, checkpointing: str, moment: str
-) -> None:
-    spec = Spec(**{**SMALL, **fields})
-    S = spec.S if fields.get("V", 0) != 4000 else 4
-    account = budget.training_memory(spec, B, S, recipe, attention=kernel, checkpointing=checkpointing)
+@pytest.mark.parametrize("moment", PEAKS)
+def test_peak_is_found_in_its_moment(moment: str) -> None:
+    fields, recipe, kernel, checkpointing = PEAKS[moment]
+    spec, B = Spec(**{**SMALL, **fields}), 8 if moment in ("конец прямого прохода", "градиент головы") else 1
+    account = budget.training_memory(spec, B, spec.S, recipe, attention=kernel, checkpointing=checkpointing)
     assert account.moment == moment
-    rows = verify(spec, B, S, recipe=recipe, attention=kernel, checkpointing=checkpointing)
+    rows = verify(spec, B, recipe=recipe, attention=kernel, checkpointing=checkpointing)
     (peak,) = [row for row in rows if row.name == "peak"]
     assert peak.ratio == pytest.approx(1, abs=PEAK_TOLERANCE)
+
+
+def test_every_moment_is_measured() -> None:
+    assert set(PEAKS) == set(moments.TITLES.values())
 
 
 def test_moments_explain_the_total() -> None:
@@ -113,7 +123,9 @@ def test_llama_3_8b_forward_flops_without_memory() -> None:
 def test_a_wrong_account_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Проверка умеет не сойтись: счёт другой модели не совпадает с этой."""
     honest = budget.flops_per_token
-    monkeypatch.setattr(budget, "flops_per_token", lambda spec, *rest, **more: honest(spec.replace(F=57), *rest, **more))
+    monkeypatch.setattr(
+        budget, "flops_per_token", lambda spec, *rest, **more: honest(spec.replace(F=57), *rest, **more)
+    )
     failed = {row.name for row in verify(spec_of("gqa"), 1, 8) if row.exact and not row.passed}
     assert failed == {"flops.forward", "flops.backward", "flops.forward_hardware", "flops.backward_hardware"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,16 @@ import pytest
 
 from nanolm.budget import parameter_breakdown
 from nanolm.spec import Spec
-from nanolm.zoo import FAMILIES, MAX_CONFIG_BYTES, MAX_LAYERS, from_config, preset, presets
+from nanolm.zoo import (
+    FAMILIES,
+    MAX_CONFIG_BYTES,
+    MAX_LAYERS,
+    TEXT_DEFAULTS,
+    WRAPPERS,
+    from_config,
+    preset,
+    presets,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,6 +69,24 @@ def test_limit_is_on_bytes_read(tmp_path: Path) -> None:
     config.write_text(text + " " * (MAX_CONFIG_BYTES - len(text) + 1), encoding="utf-8")
     with pytest.raises(ValueError, match="больше 4 МиБ"):
         from_config(config)
+
+
+def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    """«-» — стандартный ввод; в ошибке он так и назван."""
+
+    def given(data: bytes) -> None:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+    given(json.dumps(LLAMA).encode())
+    assert from_config("-") == from_config(LLAMA)
+    for data, message in (
+        (b"{", "стандартный ввод: это не JSON: строка 1"),
+        (b"{}", "стандартный ввод: model_type = None"),
+        (b" " * (MAX_CONFIG_BYTES + 1), "больше 4 МиБ"),
+    ):
+        given(data)
+        with pytest.raises(ValueError, match=message):
+            from_config("-")
 
 
 # --- поля ---------------------------------------------------------------------------------------
@@ -161,6 +189,46 @@ def test_every_size_of_a_config_matters(field: str) -> None:
     """Размер, который прочли и забыли, — ошибка; здесь каждый меняет Spec."""
     changed = from_config({**LLAMA, field: LLAMA[field] * 2})
     assert changed != from_config(LLAMA)
+
+
+# --- языковая часть модели с картинками -----------------------------------------------------------
+
+
+def test_text_part_of_gemma3_is_the_preset() -> None:
+    """config.json Gemma 3 4B пишет лишь то, что отличается от умолчаний; остальное знает семейство."""
+    text = {
+        "hidden_size": 2560, "intermediate_size": 10_240, "model_type": "gemma3_text", "num_hidden_layers": 34,
+        "sliding_window": 1024, "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+    }  # fmt: skip
+    config = {"model_type": "gemma3", "text_config": text, "vision_config": {"hidden_size": 1152}}
+    assert from_config(config) == preset("gemma-3-4b")
+    assert parameter_breakdown(from_config(config)).total == 3_880_263_168
+
+
+def test_text_part_of_llava_has_the_defaults_of_llama() -> None:
+    """У LLaVA 1.5 7B во вложенной части одно отличие от Llama-2-7B: словарь длиннее на 64 строки."""
+    text = {"model_type": "llama", "vocab_size": 32_064, "max_position_embeddings": 4096}
+    assert from_config({"model_type": "llava", "text_config": text}) == preset("llama-2-7b").replace(V=32_064)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"model_type": "gemma3"}, "text_config = None: нужен объект"),
+        ({"model_type": "gemma3", "text_config": [1]}, r"text_config = \[1\]: нужен объект"),
+        ({"model_type": "llava", "text_config": {"model_type": "mamba"}}, "model_type = 'mamba': семейство"),
+        ({"model_type": "llava", "text_config": {"model_type": {}}}, "model_type = {}: семейство"),
+        ({"model_type": "llava", "text_config": {"model_type": "qwen2"}}, "num_attention_heads: обязательное поле"),
+        ({"model_type": "gemma3", "text_config": {"hidden_size": -1}}, "hidden_size = -1"),
+        ({"model_type": "gemma3", "text_config": {"tie_word_embeddings": False}}, "назовите поле на верхнем уровне"),
+        ({"model_type": "mistral3", "text_config": {}}, "tie_word_embeddings: назовите поле на верхнем уровне"),
+        ({"model_type": "gemma3", "tie_word_embeddings": 3, "text_config": {}}, "tie_word_embeddings = 3"),
+        ({"model_type": "llava", "text_config": {"model_type": "llava", "text_config": {}}}, "model_type = 'llava'"),
+    ],
+)
+def test_refusals_of_wrappers(config: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        from_config(config)
 
 
 # --- пресеты ------------------------------------------------------------------------------------
@@ -269,3 +337,41 @@ def test_windows_equal_those_of_transformers(peer: Any, family: str, extra: dict
 def test_every_family_is_compared_with_its_peer() -> None:
     """Семейство без сверки здесь — не разобранное до последнего параметра. Kimi K2 — это deepseek_v3."""
     assert set(FAMILIES) - {family for family, _ in PEERS} <= {"kimi_k2"}
+
+
+@pytest.mark.parametrize("family", TEXT_DEFAULTS)
+def test_defaults_of_text_parts_are_those_of_transformers(peer: Any, family: str) -> None:
+    config = peer.AutoConfig.for_model(family)
+    assert {name: getattr(config, name) for name in TEXT_DEFAULTS[family]} == TEXT_DEFAULTS[family]
+
+
+VISION = {
+    "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28,
+    "patch_size": 14,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("outer", [None, True, False])
+@pytest.mark.parametrize("inner", [None, True, False])
+@pytest.mark.parametrize("family", WRAPPERS)
+def test_text_parts_equal_those_of_transformers(peer: Any, family: str, outer: bool | None, inner: bool | None) -> None:
+    """Где бы ни была записана связь эмбеддинга, ответ — как у transformers; неоднозначное — отказ, а не догадка."""
+    import torch
+
+    size = {name: SMALL[name] for name in SMALL if name != "max_position_embeddings" and "token_id" not in name}
+    text = {"model_type": WRAPPERS[family][0], **size, **({} if inner is None else {"tie_word_embeddings": inner})}
+    top = {} if outer is None else {"tie_word_embeddings": outer}
+    tower = {**VISION, **({"model_type": "siglip_vision_model"} if family == "gemma3" else {})}
+    source = {"model_type": family, "text_config": text, **top}
+    _, default, either = WRAPPERS[family]
+    if outer is None and not either and (default is None or inner not in (None, default)):
+        with pytest.raises(ValueError, match="назовите поле на верхнем уровне"):
+            from_config(source)
+        return
+    ours = parameter_breakdown(from_config(source)).total
+    config = peer.AutoConfig.for_model(family, text_config=text, vision_config=tower, **top)
+    with torch.device("meta"):
+        model = peer.AutoModelForImageTextToText.from_config(config)
+    model.tie_weights()
+    parts = [*model.model.language_model.parameters(), *model.lm_head.parameters()]
+    assert ours == sum({id(tensor): tensor.numel() for tensor in parts}.values())

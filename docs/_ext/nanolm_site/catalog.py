@@ -81,7 +81,6 @@ def _cell(cell: Cell, column: Column) -> str:
 
 MODEL_COLUMNS = (
     Column("Модель", "Название и имя для --preset", numeric=False),
-    Column("Устройство", "Внимание, смесь экспертов, окно, связанная голова", numeric=False),
     Column("Параметры", "Все хранимые параметры"),
     Column("Активные", "Сколько параметров проходит один токен"),
     Column("S", "Контекст, при котором посчитаны столбцы правее"),
@@ -91,6 +90,7 @@ MODEL_COLUMNS = (
     Column("Веса, ГиБ", "bf16"),
     Column("Вывод, ГиБ", "bf16, одна последовательность: веса, кеш и рабочие буферы"),
     Column("Обучение, ГиБ", "Смешанная точность, AdamW, слитое внимание, одна последовательность"),
+    Column("Устройство", "Внимание, смесь экспертов, окно, связанная голова", numeric=False),
 )
 
 
@@ -133,8 +133,8 @@ def model_row(key: str, title: str, spec: Spec) -> list[Cell]:
     ]
     counts = [Cell(number(value), value) for value in (parameters.total, parameters.active, S)]
     return [
-        Cell(title, code=key), Cell(traits(spec)), *counts,
-        *(Cell(decimal(value, digits), value) for value, digits in measures),
+        Cell(title, code=key), *counts,
+        *(Cell(decimal(value, digits), value) for value, digits in measures), Cell(traits(spec)),
     ]  # fmt: skip
 
 
