@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import os
 import shutil
 import sys
 from functools import partial
@@ -117,6 +118,13 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "check", *session.posargs)
     session.run("ruff", "format", "--check")
     session.run("mypy")
+
+
+@session(default=False)
+def fuzz(session: nox.Session) -> None:
+    """Обстрелять чтение config.json: сто тысяч случайных документов; другое число задаёт NANOLM_FUZZ."""
+    install(session, "model", "figures", groups=("test",))
+    session.run("pytest", "tests/fuzz", *session.posargs, env={"NANOLM_FUZZ": os.environ.get("NANOLM_FUZZ", "100000")})
 
 
 @session(default=False)

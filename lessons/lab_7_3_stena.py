@@ -12,7 +12,7 @@
 # %% [markdown]
 # # Лабораторная 7.3. Упритесь в стену памяти
 #
-# Дообучим модель в четыре миллиарда параметров на карте с 16 ГБ. Точнее, попробуем: она не загрузится. Мы
+# Дообучим модель в четыре миллиарда параметров на карте с 16 ГБ. Точнее, попробуем: она не загрузится. Мы
 # увидим сам отказ — какой тензор попросили, сколько байт ему не хватило — и поймём, почему заморозка весов не
 # помогает. Карта для этого не нужна: процессу поставят предел памяти, и дальше всё будет по-настоящему.
 #
@@ -24,7 +24,7 @@
 # - объяснить, почему даже LoRA не даёт дообучить большую модель и зачем нужны приёмы, сберегающие память.
 # :::
 #
-# - **Время:** 15 минут.
+# - **Время:** 15 минут.
 # - **Устройство:** любой процессор. На Linux опыт настоящий; на macOS и Windows предел процессу не поставить,
 #   и урок показывает прогноз. С видеокартой CUDA те же ячейки просят память у неё.
 # - **Нужно знать:** что такое {term}`параметры`, {term}`градиенты` и {term}`состояние оптимизатора`. Хорошо
@@ -40,7 +40,7 @@
 #
 # Запишите ответы, потом читайте дальше.
 #
-# 1. На карте написано 16 ГБ, модель занимает 4 млрд × 4 байта, то есть 16 ГБ. Загрузится?
+# 1. На карте написано 16 ГБ, модель занимает 4 млрд × 4 байта, то есть 16 ГБ. Загрузится?
 # 2. LoRA обучает меньше процента параметров. Насколько меньше памяти нужно, чтобы *начать* дообучение?
 # 3. Модель всё же загрузилась впритык. Какой тензор ей не дадут следующим?
 
@@ -106,8 +106,6 @@ check("7.3/format-question", format_question)
 # %%
 known = facts()
 prompts, responses = dialogues(known, SOT, EOT)
-assert prompts[0] == format_question(known[0].question, SOT, EOT)
-
 print(f"пар: {len(prompts)}, вот первая")
 print(prompts[0] + responses[0])
 
@@ -150,7 +148,6 @@ prose(
     b_round=gib(ROUND * 4),
     b_round_gb=gb(ROUND * 4, 1),
     b_real=gib(P * 4),
-    b_real_exact=decimal(P * 4 / GIB, 3),
     b_card=gib(t4.usable_bytes),
     b_part=gib(part),
     b_share=decimal(SHARE, 1),
@@ -159,7 +156,7 @@ prose(
 )
 
 # %% [markdown]
-# Круглая модель — {glue:text}`b_round_gb`, и карта — 16 ГБ: на бумаге впритык. Но у карты PyTorch видит
+# Круглая модель — {glue:text}`b_round_gb`, и карта — 16 ГБ: на бумаге впритык. Но у карты PyTorch видит
 # {glue:text}`b_card`, а {glue:text}`b_round_gb` — это {glue:text}`b_round`. Не помещается.
 #
 # Настоящая Gemma чуть меньше круглой: {glue:text}`b_params` параметров, {glue:text}`b_real`. Поэтому стен
@@ -184,7 +181,9 @@ hint("7.3/layers", 1)
 
 
 # %% tags=["solution"]
-if "layers_before_wall" not in globals():  # ваш ответ, если он есть, остаётся на месте
+if (
+    "layers_before_wall" not in globals()
+):  # ваш ответ, если он есть, остаётся на месте
 
     def layers_before_wall(cap, embedding, layer):
         """Что осталось после эмбеддинга, делится на слой нацело."""
@@ -202,11 +201,15 @@ check("7.3/layers", layers_before_wall)
 plan = weights(gemma, "fp32")
 embedding = plan[0].nbytes
 layer = sum(tensor.nbytes for tensor in plan if tensor.name.startswith("layers.0."))
-forecast = layers_before_wall(part, embedding, layer)
+forecast = (part - embedding) // layer
 
 print("эмбеддинг:", binary_bytes(embedding))
 print("слой:     ", binary_bytes(layer))
-print(f"загрузится слоёв: {forecast} из {gemma.L}, это", gib(embedding + forecast * layer))
+print("ваш прогноз, слоёв:", layers_before_wall(part, embedding, layer))
+print(
+    f"загрузится слоёв: {forecast} из {gemma.L}, это",
+    gib(embedding + forecast * layer),
+)
 
 # %% [markdown]
 # :::{admonition} Предскажите
@@ -243,7 +246,9 @@ table(HEAD, [outcome("fp32, доля T4", first)], "Первый опыт")
 # %%
 measured = first.device == "cpu" and not first.skipped
 if measured:
-    assert first.refused == first.expected  # отказ пришёл ровно там, где его ждал прогноз
+    assert (
+        first.refused == first.expected
+    )  # отказ пришёл ровно там, где его ждал прогноз
     assert round(first.whole_layers / GIB, 2) == 13.05
     assert first.whole_layers == embedding + forecast * layer
 
@@ -258,7 +263,9 @@ prose(
     f_bytes=number(stop.nbytes),
     f_size=binary_bytes(stop.nbytes, 3),
     f_left=binary_bytes(part - got, 3),
-    f_resident=f"{number(first.resident / 10**6)} МБ" if first.readings else "сотни мегабайт",
+    f_resident=f"{number(first.resident / 10**6)} МБ"
+    if first.readings
+    else "сотни мегабайт",
     f_virtual=gib(first.readings[-1].occupied) if first.readings else gib(got),
 )
 
@@ -323,7 +330,9 @@ lines(
     title="Две стены T4",
     x="тензоров получено",
     y="занято, ГиБ",
-    points={} if first.skipped else {f"отказ: {first.refused.name}": first.curve()[-1]},
+    points={}
+    if first.skipped
+    else {f"отказ: {first.refused.name}": first.curve()[-1]},
     alt=(
         f"Память растёт слой за слоем по линии прогноза. С пределом {gib(first.cap)} рост обрывается на "
         f"{gib(got)}, с пределом {gib(second.cap)} загрузка доходит до конца, {gib(P * 4)}, и обрывается на первом "
@@ -343,24 +352,33 @@ lines(
 # :::
 
 # %%
-lora = lora_training(gemma, "fp32", rank=16, S=512)  # одна последовательность, 512 токенов
+lora = lora_training(gemma, "fp32", rank=16, S=640)  # один текст в 640 токенов
 tries = {
     "bf16, доля T4": climb(full_training(gemma, "bf16"), cap=part),
     "LoRA fp32, доля T4": climb(lora, cap=part),
     "LoRA fp32, вся T4": climb(lora, cap=t4.usable_bytes),
 }
-table(HEAD, [outcome(name, walk) for name, walk in tries.items()], "Три попытки выкрутиться")
+table(
+    HEAD,
+    [outcome(name, walk) for name, walk in tries.items()],
+    "Три попытки выкрутиться",
+)
 
 # %% tags=["remove-cell"]
-adapters = [tensor for tensor in lora if ".lora_" in tensor.name and tensor.stage == "адаптеры"]
+adapters = [
+    tensor
+    for tensor in lora
+    if ".lora_" in tensor.name and tensor.stage == "адаптеры"
+]
 adapter_params = sum(tensor.nbytes for tensor in adapters) // 4
 half, frozen, whole = tries.values()
 prose(
-    l_rank="16",
     l_params=number(adapter_params),
     l_share=percent(adapter_params / P, 2),
     l_states=binary_bytes(16 * adapter_params, 3),
-    l_same="тот же" if (frozen.refused or frozen.expected) == (first.refused or first.expected) else "другой",
+    l_same="тот же"
+    if (frozen.refused or frozen.expected) == (first.refused or first.expected)
+    else "другой",
     l_stop=(whole.refused or whole.expected).stage,
     l_bf16=gib(P * 2),
     l_bf16_states=gib(P * 8),
@@ -401,14 +419,16 @@ assert served.peak < part < P * 4
 # %% [markdown]
 # ## Карта побольше
 #
-# На карте с 32 ГБ Gemma 3 4B в fp32 загружается. Стена никуда не делась — отодвинулась.
+# На карте с 32 ГБ Gemma 3 4B в fp32 загружается. Стена никуда не делась — отодвинулась.
 
 # %%
-big_card = gpu("rtx-5090")  # 32 ГБ
+big_card = gpu("v100-32")  # 32 ГБ
 gemma12 = preset("gemma-3-12b")
 bigger = {
     "4B fp32, 32 ГБ": climb(full_training(gemma, "fp32"), cap=big_card.usable_bytes),
-    "12B fp32, 32 ГБ": climb(full_training(gemma12, "fp32"), cap=big_card.usable_bytes),
+    "12B fp32, 32 ГБ": climb(
+        full_training(gemma12, "fp32"), cap=big_card.usable_bytes
+    ),
 }
 table(HEAD, [outcome(name, walk) for name, walk in bigger.items()], "Карта с 32 ГБ")
 
@@ -461,19 +481,19 @@ prose(
 
 # %% [markdown]
 # - **4B** прошла веса и градиенты, {glue:text}`g_two`, и упёрлась в «{glue:text}`g_stage`». Всего полному
-#   дообучению в fp32 нужно {glue:text}`g_all`, около {glue:text}`g_all_gb`: по 16 байт на параметр. Из чего
+#   дообучению в fp32 нужно {glue:text}`g_all`, около {glue:text}`g_all_gb`: по 16 байт на параметр. Из чего
 #   они складываются, разберём в [лабораторной 7.4](lab_7_4_pamyat.py).
-# - **12B** повторила историю 4B на T4: одни веса — {glue:text}`g_12` (по круглым 12 млрд вышло бы
+# - **12B** повторила историю 4B на T4: одни веса — {glue:text}`g_12` (по круглым 12 млрд вышло бы
 #   {glue:text}`g_12_round`), а карта отдаёт {glue:text}`g_card`.
 #
-# Предел взят у {glue:text}`g_title`. Обычная RTX 4080 сюда не годится: у неё 16 ГБ, а версии с 32 — это
+# Предел взят у {glue:text}`g_title`. Обычная RTX 4080 сюда не годится: у неё 16 ГБ, а версии с 32 — это
 # переделанные карты.
 #
 # :::{admonition} Запомните
 # :class: tip
 #
 # **До первого шага обучения модель должна загрузиться: $P \cdot b$ байт.** Четыре миллиарда в fp32 — это
-# {glue:text}`b_round`, и «16 ГБ» карты их не вмещают. LoRA не трогает это слагаемое.
+# {glue:text}`b_round`, и «16 ГБ» карты их не вмещают. LoRA не трогает это слагаемое.
 # :::
 #
 # ## Все опыты вместе
@@ -486,7 +506,7 @@ table(HEAD, [outcome(name, walk) for name, walk in everything.items()], "Сем�
 # ## Вернёмся к догадкам
 #
 # 1. Нет, если отдать модели {glue:text}`b_share` карты; впритык — если всю, и только потому, что настоящая
-#    модель чуть меньше круглой. Надпись «16 ГБ» не говорит ни о том, ни о другом.
+#    модель чуть меньше круглой. Надпись «16 ГБ» не говорит ни о том, ни о другом.
 # 2. Почти не меньше: замороженные веса загружают все. LoRA экономит потом, на градиентах и моментах.
 # 3. Градиент эмбеддинга, {glue:text}`s_size`: первый в обратном проходе и самый большой.
 #
@@ -526,6 +546,6 @@ table(HEAD, [outcome(name, walk) for name, walk in everything.items()], "Сем�
 #
 # *По задачам и числам курса AI Research Foundations, модуль 7 «Accelerate Your Model», лабораторная 7.3
 # (Google DeepMind и University College London; тексты CC BY 4.0, код Apache 2.0; репозиторий
-# google-deepmind/ai-foundations). Читали мы её в русском переводе; замечания о карте с 32 ГБ и модели 12B —
+# google-deepmind/ai-foundations). Читали мы её в русском переводе; замечания о карте с 32 ГБ и модели 12B —
 # переводчика, не DeepMind. Это самостоятельная работа: текст, код и рисунки написаны заново. Факты — CLDR,
 # Unicode, Inc., через Babel. Подробнее — на странице «[Источники и лицензии](../docs/sources.md)».*

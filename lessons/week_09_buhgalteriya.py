@@ -80,7 +80,19 @@ from nanolm.budget import NOTATION, Spec
 from nanolm.exercises import check, hint
 from nanolm.figures import bars, lines, prose, scatter, stacked_bars, table
 from nanolm.hardware import gpu
-from nanolm.units import GB, GIB, decimal, gb, gib, number, percent, scientific, short
+from nanolm.units import (
+    GB,
+    GIB,
+    NBSP,
+    decimal,
+    gb,
+    gib,
+    number,
+    percent,
+    plural,
+    scientific,
+    short,
+)
 from nanolm.zoo import preset
 
 llama = preset("llama-3-8b")
@@ -134,8 +146,8 @@ def swiglu_width(D):
 #
 # </details>
 #
-# Застряли — запускайте следующую ячейку: с каждым разом подсказка подробнее. Так устроены все девять
-# упражнений. Решение сложено под подсказкой и вашего ответа не заменит: ячейка срабатывает, только если имя
+# Застряли — запускайте следующую ячейку: с каждым разом подсказка подробнее. В остальных упражнениях `hint`
+# зовут так же. Решение сложено под подсказкой и вашего ответа не заменит: ячейка срабатывает, только если имя
 # ещё свободно.
 
 # %% tags=["skip-execution"]
@@ -161,9 +173,9 @@ check("9/swiglu-width", swiglu_width)
 # 3DF = 8D^2 \quad\Longrightarrow\quad F = \tfrac{8}{3}D .
 # $$
 #
-# Второе упрощение: в классическом блоке головы ключа и значения не урезаны, то есть $KH = NH = D$. Тогда
-# внимание — четыре матрицы $D \times D$, и слой стоит $4D^2 + 8D^2 = 12D^2$. Нормы линейны по $D$ и рядом с
-# квадратом не видны. Остаётся
+# Это первое упрощение, верное для классического блока. Второе: головы ключа и значения не урезаны, то есть
+# $KH = NH = D$. Тогда внимание — четыре матрицы $D \times D$, и слой стоит $4D^2 + 8D^2 = 12D^2$. Нормы линейны
+# по $D$ и рядом с квадратом не видны. Остаётся
 #
 # $$
 # P \approx \underbrace{2VD}_{\text{эмбеддинг и голова}} + \underbrace{12LD^2}_{\text{слои}} .
@@ -606,7 +618,7 @@ prose(
 
 # %% tags=["exercise"]
 def flops_rule(total_params, V, D, tie_embeddings):
-    """FLOPs обучения на токен: правило 6N, в N нет эмбеддинга и отдельной головы."""
+    """FLOPs обучения на токен по правилу 6N."""
     return ...
 
 
@@ -623,7 +635,7 @@ def flops_rule(total_params, V, D, tie_embeddings):
 if "flops_rule" not in globals():  # ваш ответ остаётся на месте
 
     def flops_rule(total_params, V, D, tie_embeddings):
-        """FLOPs обучения на токен: правило 6N, в N нет эмбеддинга и отдельной головы."""
+        """FLOPs обучения на токен по правилу 6N."""
         tables = 1 if tie_embeddings else 2
         return 6 * (total_params - tables * V * D)
 
@@ -824,7 +836,7 @@ prose(
 #
 # Время — это работа, делённая на скорость. Работу мы считать умеем. Скорость на бумаге — пик карты, а на деле
 # обучение тратит на полезные операции лишь его долю. Её называют {term}`MFU` {cite}`chowdhery2022`: у хорошо
-# настроенного обучения это 35–50 %, мы берём 45 %. Пересчёт активаций в полезные операции не входит: он греет
+# настроенного обучения это 35–50 %, мы берём 45 %. Пересчёт активаций в полезные операции не входит: он греет
 # карту, но модель от него не умнее.
 #
 # ### Упражнение 5. Время обучения
@@ -836,7 +848,7 @@ prose(
 
 # %% tags=["exercise"]
 def training_days(n_params, tokens, gpus, peak_flops_per_s, mfu):
-    """Сутки обучения: работа по правилу 6N на достигнутой скорости всех карт."""
+    """Сутки обучения на одинаковых картах."""
     return ...
 
 
@@ -853,7 +865,7 @@ def training_days(n_params, tokens, gpus, peak_flops_per_s, mfu):
 if "training_days" not in globals():  # ваш ответ остаётся на месте
 
     def training_days(n_params, tokens, gpus, peak_flops_per_s, mfu):
-        """Сутки обучения: работа по правилу 6N на достигнутой скорости всех карт."""
+        """Сутки обучения на одинаковых картах."""
         flops = 6 * n_params * tokens
         return flops / (gpus * peak_flops_per_s * mfu) / 86_400
 
@@ -942,7 +954,7 @@ prose(
 # это от {glue:text}`mfu_slow` до {glue:text}`mfu_fast` суток; точнее знать срок заранее нельзя, и десятые
 # доли суток в смете — самообман.
 #
-# Llama-3-8B обучали на 15 трлн токенов, по {glue:text}`t_llama_ratio` на параметр: в
+# Llama-3-8B обучали на 15 трлн токенов, по {glue:text}`t_llama_ratio` на параметр: в
 # {glue:text}`t_llama_times` раз больше, чем советует Chinchilla, и по нашей цене это {glue:text}`t_llama_cost`
 # долларов. Совет говорит о наименьшей работе *обучения*. Кто собирается моделью пользоваться, тот
 # переучивает маленькую: каждый токен вывода обойдётся дешевле.
@@ -1261,7 +1273,7 @@ prose(
 # Дальше на одной карте резать нечего: остались состояния, а их урезает только разделение между картами или
 # отказ обучать все веса. Об этом — вопрос собеседования ниже.
 #
-## Обратите внимание и на последнее слагаемое столбцов. Логиты имеют ширину $V = 128\,256$, а функция потерь
+# Обратите внимание и на последнее слагаемое столбцов. Логиты имеют ширину $V = 128\,256$, а функция потерь
 # переводит их в fp32. У моделей с большим словарём это гигабайты, которых нет ни в одной формуле вида
 # $O(BLSD)$.
 
@@ -1279,7 +1291,7 @@ prose(
 
 # %% tags=["exercise"]
 def kv_cache_bytes(B, S, L, N, K, H, bytes_per_value):
-    """Байты кеша KV; от числа голов запроса N не зависит."""
+    """Байты кеша KV: B последовательностей по S токенов."""
     return ...
 
 
@@ -1296,7 +1308,7 @@ def kv_cache_bytes(B, S, L, N, K, H, bytes_per_value):
 if "kv_cache_bytes" not in globals():  # ваш ответ остаётся на месте
 
     def kv_cache_bytes(B, S, L, N, K, H, bytes_per_value):
-        """Байты кеша KV; от числа голов запроса N не зависит."""
+        """Байты кеша KV: B последовательностей по S токенов."""
         return 2 * B * S * L * K * H * bytes_per_value
 
 
@@ -1659,17 +1671,19 @@ def measured(row):
     return number(row.measured) + (f" ({signed(gap)})" if gap else "")
 
 
-def side_by_side(columns, caption, last=lambda rows: ()):
-    """Варианты построчно: измеренные величины с этими именами."""
-    found = {name: {row.name: row for row in rows} for name, rows in verified.items()}
+found = {name: {row.name: row for row in rows} for name, rows in verified.items()}
+
+
+def side_by_side(columns, caption, last=None):
+    """Варианты построчно; `last` — заголовок столбца с моментом пика."""
     return table(
+        ["вариант", *columns.values(), *([last] if last else [])],
         [
-            "вариант",
-            *columns.values(),
-            *(["момент пика"] if "peak" in columns else []),
-        ],
-        [
-            (name, *(measured(rows[key]) for key in columns), *last(rows))
+            (
+                name,
+                *(measured(rows[key]) for key in columns),
+                *([rows["peak"].title.partition("(")[2].rstrip(")")] if last else []),
+            )
             for name, rows in found.items()
         ],
         caption,
@@ -1688,15 +1702,12 @@ side_by_side(
 
 # %% tags=["hide-input"]
 side_by_side(
-    {
-        "saved": "сохранено",
-        "optimizer": "моменты",
-        "kv_cache": "кеш KV",
-        "peak": "пик шага",
-    },
+    {"saved": "сохранено", "optimizer": "моменты Adam", "kv_cache": "кеш KV"},
     "Память, байт",
-    last=lambda rows: [rows["peak"].title.partition("(")[2].rstrip(")")],
 )
+
+# %% tags=["hide-input"]
+side_by_side({"peak": "пик шага"}, "Пик памяти, байт", last="момент пика")
 
 # %%
 # Строки exact обязаны совпасть до единицы, пик — в пределах двух процентов.
@@ -1743,6 +1754,13 @@ scatter(
 ) if verified else "Рисунка нет: PyTorch не установлен"
 
 # %% tags=["remove-cell"]
+
+
+def bytes_text(size):
+    """«4 байта», «5 байт»."""
+    return f"{number(size)}{NBSP}{plural(size, 'байт', 'байта', 'байт')}"
+
+
 peaks = {
     name: next(row for row in rows if row.name == "peak")
     for name, rows in verified.items()
@@ -1753,12 +1771,13 @@ rest = max((gap for name, gap in gaps.items() if name != worst), default=0)
 full = {row.name: row.measured for row in verified.get("полный чекпоинтинг", [])}
 prose(
     v_exact=number(sum(row.exact for row in checked)) if checked else "—",
-    v_gap=number(gaps[worst]) if gaps else "—",
+    v_gap=bytes_text(gaps[worst]) if gaps else "—",
     v_gap_share=percent(peaks[worst].ratio - 1) if gaps else "—",
     v_gap_where=worst,
-    v_gap_rest=f"{number(rest)} байта" if gaps else "—",
-    v_backward=decimal(full["flops.backward_hardware"] / full["flops.backward"]) if full else "—",
-    v_meta=scientific(large["flops.forward"][1]) if large else "—",
+    v_gap_rest=bytes_text(rest) if gaps else "—",
+    v_backward=decimal(full["flops.backward_hardware"] / full["flops.backward"], 1)
+    if full
+    else "—",
 )  # fmt: skip
 
 # %% [markdown]
@@ -1768,7 +1787,7 @@ prose(
 #   веса, градиенты, моменты, кеш. Здесь допуска нет и быть не может: счёт и модель описывают одно и то же, и
 #   любое расхождение — ошибка в ком-то из них.
 # - **В пределах 2 %** — пик памяти. Кроме тензоров, о которых знает счёт, в нём мелькают временные копии,
-#   которые заводят сами ядра. Наибольшее расхождение здесь — {glue:text}`v_gap` байт,
+#   которые заводят сами ядра. Наибольшее расхождение здесь — {glue:text}`v_gap`,
 #   {glue:text}`v_gap_share` пика, у варианта «{glue:text}`v_gap_where`»; у остальных —
 #   {glue:text}`v_gap_rest`, само значение функции потерь.
 # - **Не обещано вовсе** — время. Счёт называет его нижнюю границу, а сколько до неё — вопрос к
@@ -1778,10 +1797,10 @@ prose(
 # потерь, с наивным вниманием — softmax последнего слоя, с чекпоинтингом — пересчитанный полносвязный блок.
 # Сложить всё, что побывало в памяти, — завысить пик; сложить одно сохранённое — занизить.
 #
-# С полным чекпоинтингом обратный проход выполнил в {glue:text}`v_backward` раза больше работы, чем в нём пользы:
-# прямой проход слоёв повторился. Слитое внимание тоже пересчитывает оценки, поэтому «выполнено» больше
-# полезного во всех строках, кроме наивного внимания. Для MFU берут полезные операции, для прогноза времени —
-# выполненные.
+# С полным чекпоинтингом обратный проход выполнил в {glue:text}`v_backward` раза больше работы, чем в нём
+# пользы: прямой проход слоёв повторился — весь, кроме последнего произведения слоя, чей результат никому не
+# нужен. Слитое внимание тоже пересчитывает оценки, поэтому «выполнено» больше полезного во всех строках, кроме
+# наивного внимания. Для MFU берут полезные операции, для прогноза времени — выполненные.
 #
 # ### Слепые пятна счётчика
 #
@@ -2195,7 +2214,7 @@ check("9/moe-active", moe_params)
 # %% [markdown]
 # ### Два числа параметров
 #
-# Возьмём 24 слоя, внимание по 20 млн параметров, 8 экспертов по 60 млн, на токен — 2. Сначала на пальцах.
+# Возьмём 24 слоя, внимание по 20 млн параметров, 8 экспертов по 60 млн, на токен — 2. Сначала на пальцах.
 
 # %%
 layers, attention, expert, E, k = 24, 20e6, 60e6, 8, 2
@@ -2205,7 +2224,7 @@ print("всего:    ", short(total))
 print("активных: ", short(active))
 print("отношение:", decimal(total / active, 2))
 
-# Та же модель, записанная геометрией: 2DNH + 2DKH = 20 млн, 3DF = 60 млн.
+# Та же модель, записанная геометрией: 2DNH + 2DKH = 20 млн, 3DF = 60 млн.
 geometry = {
     "V": 32_000,
     "D": 2000,

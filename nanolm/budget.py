@@ -32,15 +32,17 @@ if __name__ == "__main__":  # раньше определений: иначе м
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from nanolm import units
-from nanolm.moments import GROUPS, Moment, copied, group_bytes, moments
+from nanolm.moments import GROUPS, Moment, copied, group_bytes, mask_count, moments
 from nanolm.ops import (
     Op,
     Tensor,
+    anywhere,
     axis_factors,
     copy_factors,
     distinct_experts,
     inside_layer,
     layer_factor,
+    least,
     multiply,
     pairs,
     product_factors,
@@ -52,6 +54,8 @@ from nanolm.spec import LIMIT, NOTATION, Spec, shown, whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from nanolm.hardware import Gpu
     from nanolm.ops import Factor
 
@@ -95,10 +99,16 @@ class Line:
     """
 
     __slots__ = ("component", "factors", "name", "over", "title", "value")
+    value: int
 
     def __init__(self, name: str, component: str, title: str, factors: Iterable[Factor], over: int = 1) -> None:
         self.name, self.component, self.title = name, component, title
         self.factors, self.over = tuple(factors), over
+        if any(hasattr(value, "ndim") for _, value in self.factors):
+            from nanolm.arrays import product as product_of_arrays
+
+            self.value = product_of_arrays(self.factors, over)
+            return
         product = multiply(self.factors)
         # Целые делятся без float: у больших моделей произведение длиннее 53 бит.
         self.value = (2 * product + over) // (2 * over) if isinstance(product, int) else round(product / over)
@@ -134,7 +144,8 @@ class Account(Mapping[str, int]):
         self.details = tuple(lines)
         self._values = dict.fromkeys(components, 0)
         for line in self.details:
-            self._values[line.component] += line.value
+            # Не «+=»: массивы B и S могут быть разной формы.
+            self._values[line.component] = self._values[line.component] + line.value
 
     @property
     def total(self) -> int:
@@ -163,12 +174,15 @@ class Account(Mapping[str, int]):
         """Строки таблицы: название, величина, доля; последняя — итог."""
         total = self.total
         body: list[tuple[str, ...]] = [
-            (TITLES[name], self._shown(value), units.percent(value / total) if total else "—")
-            for name, value in self._values.items()
+            (TITLES[name], self._shown(value), _share(value, total)) for name, value in self._values.items()
         ]
-        return [*body, ("всего", self._shown(total), units.percent(1.0) if total else "—")]
+        return [*body, ("всего", self._shown(total), _share(total, total))]
 
     def _shown(self, value: int) -> str:
+        if hasattr(value, "ndim"):
+            from nanolm.arrays import span
+
+            return span(value, self._shown)
         return units.number(value) + (f"{units.NBSP}Б ({units.binary_bytes(value)})" if self.unit == "байт" else "")
 
     def __str__(self) -> str:
@@ -207,6 +221,11 @@ class InferenceMemory(Account):
     def peak(self) -> int:
         """Веса, кеш и рабочие буферы: столько памяти нужно на карте."""
         return self.total + sum(line.value for line in self.buffers)
+
+
+def _share(value: int, total: int) -> str:
+    """Доля итога; у массива её одной нет."""
+    return "—" if hasattr(total, "ndim") or not total else units.percent(value / total)
 
 
 def text_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
@@ -275,11 +294,11 @@ def _keys_per_query(S: int, window: int | None, convention: str) -> tuple[Factor
     causal, windowed = ATTENTION_CONVENTIONS[convention]
     width = window if windowed else None
     count = pairs(S, S, causal, width)
-    narrow = width is not None and width < S
+    narrow = width is not None and anywhere(width < S)
     if not causal:
         return ((f"min(S, W={width})" if narrow else "S", count // S), 1)
     letters = f"(W − W(W−1)/2S), W={width}" if narrow else "(S+1)/2"
-    return ((letters, count // S), 1) if count % S == 0 else ((letters, count), S)
+    return ((letters, count), S) if anywhere(count % S) else ((letters, count // S), 1)
 
 
 def _product_lines(
@@ -311,7 +330,7 @@ def flops_per_token(spec: Spec, S: int | None = None, training: bool = True, att
     Поиск в эмбеддинге — не произведение, поэтому он даёт 0; выходная голова — своя строка.
     Пересчёт при чекпоинтинге сюда не входит: это полезные FLOPs модели.
     """
-    S = spec.S if S is None else whole("S", S)
+    S = _context(spec, S)
     _choice("attention", attention, ATTENTION_CONVENTIONS)
     title = "FLOPs на токен, прямой и обратный" if training else "FLOPs на токен, прямой проход"
     lines = _product_lines(table(spec), spec, S, attention, lambda op: 3 if training else 1)
@@ -394,30 +413,41 @@ def _smallest(reached: Callable[[int], bool], limit: int = 2**40) -> int | None:
 
 #: Сколько токенов держит слой с окном W при контексте S и сжаты ли они: соглашение всегда названо.
 KV_CONVENTIONS: dict[str, tuple[Callable[[int, int], int], bool]] = {
-    "theory": (lambda S, W: min(S, W), True),  # нужно вниманию
-    "transformers": (lambda S, W: min(S, W - 1), True),  # держит библиотека transformers между шагами
+    "theory": (least, True),  # нужно вниманию
+    "transformers": (lambda S, W: least(S, W - 1), True),  # держит библиотека transformers между шагами
     "engine": (lambda S, W: S, True),  # резервирует движок, который не знает про окна
-    "uncompressed": (lambda S, W: min(S, W), False),  # латентное внимание, восстановленное по головам
+    "uncompressed": (least, False),  # латентное внимание, восстановленное по головам
 }
 
 
 def _cached_tokens(S: int, window: int | None, convention: str) -> Factor:
-    if window is None or window > S:
+    if window is None or not anywhere(window <= S):
         return ("S", S)
     count = KV_CONVENTIONS[convention][0](S, window)
-    return ("S" if count == S else f"min(S, {window if convention == 'theory' else window - 1})", count)
+    whole_context = not anywhere(count != S)
+    return ("S" if whole_context else f"min(S, {window if convention == 'theory' else window - 1})", count)
 
 
 def _dtype_factor(dtype: str, field: str = "dtype") -> Factor:
     return (f"байт[{dtype}]", DTYPES[_choice(field, dtype, DTYPES)])
 
 
+def _size(field: str, value: int) -> int:
+    """Целое; B и S могут быть и массивами numpy, тогда и ответы — массивы."""
+    if getattr(value, "ndim", 0):
+        from nanolm.arrays import is_array, wholes
+
+        if is_array(value):
+            return wholes(field, value)  # type: ignore[no-any-return]
+    return whole(field, value)
+
+
 def _batch(B: int) -> int:
-    return whole("B", B)
+    return _size("B", B)
 
 
 def _context(spec: Spec, S: int | None) -> int:
-    return spec.S if S is None else whole("S", S)
+    return spec.S if S is None else _size("S", S)
 
 
 #: Строка таблицы → компонент кеша.
@@ -485,7 +515,7 @@ def _portion(B: int, S: int, chunk: int | None) -> list[Factor]:
     if chunk is None:
         return [("B", B), ("S", S)]
     chunk = whole("chunk", chunk)
-    return [("min(BS, порция)", min(B * S, chunk))]
+    return [("min(BS, порция)", least(B * S, chunk))]
 
 
 def _inference_buffers(spec: Spec, tokens: list[Factor], B: int, dtype: str) -> list[Line]:
@@ -501,7 +531,8 @@ def _inference_buffers(spec: Spec, tokens: list[Factor], B: int, dtype: str) -> 
                 used: list[Factor] = [("k", spec.experts_per_token)] if op.expert else []
                 factors = (*tokens, *used, *axis_factors(tensor.axes, spec), size)
                 halves[half].append(Line(tensor.name, "buffers", f"буфер: {tensor.title}", factors))
-    heaviest = max(halves.values(), key=lambda lines: sum(line.value for line in lines))
+    # Токены у всех строк одни и те же: половины сравниваются по байтам одного токена.
+    heaviest = max(halves.values(), key=lambda lines: sum(multiply(line.factors[len(tokens) :]) for line in lines))
     stream = [
         Line(name, "buffers", title, (*tokens, ("D", spec.D), size))
         for name, title in (("stream", "остаточный поток"), ("normed", "выход нормы"))
@@ -709,12 +740,12 @@ def _mask_lines(spec: Spec, context: Factor, policy: Policy) -> Iterator[Line]:
     Слитому ядру маска нужна, лишь если окно короче контекста. Наивное свою отпускает сразу, но
     пересчёт требует её снова, и чекпоинт держит её до обратного прохода.
     """
-    windows = {window for _, window in window_groups(spec)}
-    narrow = [window for window in windows if window is not None and window < context[1]]
-    kept = narrow if policy.attention == "fused" else windows if policy.checkpointing == "selective" else ()
-    if kept and policy.activations == "saved" and policy.checkpointing != "full":
+    fused = policy.attention == "fused"
+    masks = mask_count(spec, context, fused)
+    kept = policy.checkpointing != "full" and (fused or policy.checkpointing == "selective")
+    if kept and policy.activations == "saved" and anywhere(masks[1]):
         size: Factor = ("байт[compute]", policy.sizes["compute"])
-        yield Line("mask", "activations", "маски внимания", ((str(len(kept)), len(kept)), context, context, size))
+        yield Line("mask", "activations", "маски внимания", (masks, context, context, size))
 
 
 def _copy_lines(spec: Spec, policy: Policy) -> Iterator[Line]:
@@ -738,7 +769,11 @@ class TrainingMemory(Account):
 
     @property
     def moment(self) -> str:
-        """Название момента, в котором памяти занято больше всего."""
+        """Название момента, в котором памяти занято больше всего; у массива — массив названий."""
+        if hasattr(self.total, "ndim"):
+            from nanolm.arrays import largest
+
+            return largest(list(self.moments.values()))[1].choose(list(self.moments))  # type: ignore[no-any-return]
         return max(self.moments, key=lambda name: self.moments[name])
 
 
@@ -753,6 +788,12 @@ def _at_peak(title: str, spec: Spec, tokens: tuple[Factor, ...], policy: Policy,
         if policy.activations == "saved" or moment.name == "loss":
             buffers[moment.title] = _moment_lines(moment, groups)
     totals = {name: kept.total + sum(line.value for line in found) for name, found in buffers.items()}
+    if hasattr(kept.total, "ndim"):
+        # У каждой точки свой момент пика, поэтому строка одна.
+        from nanolm.arrays import largest
+
+        over = largest(list(totals.values()))[0] - kept.total
+        return TrainingMemory(title, [*lines, Line("peak", "workspace", "буферы пика", (("пик", over),))], totals)
     peak = max(totals, key=lambda name: totals[name])
     return TrainingMemory(title, [*lines, *buffers[peak]], totals)
 
@@ -762,7 +803,7 @@ def _moment_lines(moment: Moment, groups: dict[str, int]) -> list[Line]:
     freed = [
         Line(f"freed_{name}", "workspace", f"уже отпущено: {GROUPS[name]}", ((f"−({GROUPS[name]})", -groups[name]),))
         for name in moment.freed
-        if groups[name]
+        if anywhere(groups[name])
     ]
     return born + freed
 
@@ -870,12 +911,21 @@ class DecodeStep:
     @property
     def seconds(self) -> float:
         """Время шага: память и вычисления идут одновременно, ждать приходится дольшего."""
-        return max(self.memory_seconds, self.compute_seconds)
+        longest: float = self._of(self.compute_seconds, self.memory_seconds)
+        return longest
 
     @property
     def bound(self) -> str:
         """Что ограничивает шаг: «память» или «вычисления»."""
-        return "память" if self.memory_seconds >= self.compute_seconds else "вычисления"
+        name: str = self._of("вычисления", "память")
+        return name
+
+    def _of(self, compute: Any, memory: Any) -> Any:
+        """Одно из двух: по тому, что дольше. У массивов — поэлементно."""
+        slower: Any = self.memory_seconds >= self.compute_seconds
+        if hasattr(slower, "choose"):
+            return slower.astype("int64").choose([compute, memory])
+        return memory if slower else compute
 
     @property
     def tokens_per_s(self) -> float:
@@ -899,10 +949,12 @@ def decode_step_time(
     return DecodeStep(B, _weights_read(spec, B) * size, cache, _decode_flops(spec, B, S), card, dtype)
 
 
-def _weights_read(spec: Spec, B: int) -> float:
-    """Сколько весов читает шаг из B токенов."""
+def _weights_read(spec: Spec, B: int, experts: float | None = None) -> float:
+    """Сколько весов читает шаг из B токенов; `experts` — сколько разных экспертов, если не среднее их число."""
     total = 0.0
-    used: Factor = ("E*", distinct_experts(spec.experts, spec.experts_per_token, B) if spec.experts else 0)
+    if spec.experts and experts is None:
+        experts = distinct_experts(spec.experts, spec.experts_per_token, B)
+    used: Factor = ("E*", experts or 0)
     for op in table(spec):
         if op.lookup:
             total += B * spec.D
@@ -924,8 +976,8 @@ def _decode_flops(spec: Spec, B: int, S: int) -> int:
                 ([factors[0], layers, *factors[2:]], pairs(1, S, causal=True, window=window))
                 for layers, window in window_groups(spec)
             ]
-        total += sum(Line(op.name, op.component, op.title, (*f, ("keys", keys))).value for f, keys in groups)
-    return B * total
+        total += sum(Line(op.name, op.component, op.title, (("B", B), *f, ("keys", keys))).value for f, keys in groups)
+    return total
 
 
 def critical_batch(spec: Spec, S: int | None, gpu: str | Gpu, dtype: str | None = None) -> int | None:

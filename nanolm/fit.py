@@ -278,14 +278,13 @@ class Fit:
 
     def _facts(self) -> list[str]:
         verdict = "помещается" if self.fits else "не помещается"
-        gap = units.binary_bytes(abs(self.capacity - self.need))
+        balance = f"Нужно {units.both_bytes(self.need)}, доступно {units.both_bytes(self.capacity)}"
+        gap = f"{'свободно' if self.fits else 'не хватает'} {units.binary_bytes(abs(self.capacity - self.need))}"
         split = "ZeRO-3" if self.goal == "training" else "тензорное деление"
         batch = _limit(self.largest_batch, "одна последовательность")
         context = _limit(self.largest_context, "один токен")
         return [
-            f"{_TITLES[self.goal].capitalize()} на {self.card.title}: {verdict}. "
-            f"Нужно {units.both_bytes(self.need)}, доступно {units.both_bytes(self.capacity)}, "
-            f"{'свободно' if self.fits else 'не хватает'} {gap}.",
+            f"{_TITLES[self.goal].capitalize()} на {self.card.title}: {verdict}. {balance}, {gap}.",
             f"наибольший пакет при S = {units.number(self.plan['S'])}: {batch}",
             f"наибольший контекст при B = {units.number(self.plan['B'])}: {context}",
             f"наименьшее число карт ({split}): {'не найдено' if self.fewest_cards is None else self.fewest_cards}",
@@ -309,8 +308,10 @@ class Fit:
 
     def _repr_html_(self) -> str:
         facts = "".join(f"<p>{line}</p>" for line in self._facts())
-        rows = self._table()
-        return facts + (html_table(("что изменить", "станет", "цена"), [*rows, ("", "", "")]) if rows else "")
+        if not (rows := self._table()):
+            return facts
+        total = ("доступно на карте", units.binary_bytes(self.capacity), "")
+        return facts + html_table(("что изменить", "станет", "цена"), [*rows, total])
 
 
 def _listing(remedies: Iterable[Remedy]) -> Iterator[str]:

@@ -329,6 +329,35 @@ class Block(nn.Module):
         return x_BTD + self.ffn(self.ffn_norm(x_BTD))  # type: ignore[no-any-return]
 
 
+#: Ответ, который в потери не входит; то же число, что у torch.
+IGNORED = -100
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """Кросс-энтропия: −log p верного токена, в среднем. Хранит логарифмы вероятностей, M·V чисел fp32.
+
+    Градиент по логитам — вероятности минус единица на месте ответа. Он считается на одном новом тензоре,
+    а `functional.cross_entropy` заводит два: ещё и градиент логарифмов, почти весь из нулей.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits_MV: Tensor, targets_M: Tensor) -> Tensor:
+        log_p_MV = functional.log_softmax(logits_MV, -1, dtype=torch.float32)
+        ctx.save_for_backward(log_p_MV, targets_M)
+        ctx.dtype = logits_MV.dtype
+        counted_M = targets_M != IGNORED
+        right_M = log_p_MV.gather(1, targets_M.clamp(min=0)[:, None])[:, 0]
+        return -(right_M * counted_M).sum() / counted_M.sum()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        log_p_MV, targets_M = ctx.saved_tensors
+        counted_M = targets_M != IGNORED
+        grad_MV = log_p_MV.exp()
+        grad_MV.scatter_add_(1, targets_M.clamp(min=0)[:, None], grad_MV.new_full((len(grad_MV), 1), -1))
+        return grad_MV.mul_((grads[0] * counted_M / counted_M.sum())[:, None]).to(ctx.dtype), None
+
+
 class NanoLM(nn.Module):
     """Модель по геометрии `Spec`: эмбеддинг, L слоёв, норма, голова.
 
@@ -406,9 +435,10 @@ class NanoLM(nn.Module):
         return functional.linear(x, self.embedding.weight) if self.head is None else self.head(x)
 
     def loss(self, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
-        """Средняя кросс-энтропия. Логиты идут в fp32; хранятся логарифмы вероятностей, B·T·V по 4 байта."""
+        """Средняя кросс-энтропия по токенам, кроме ответов `IGNORED`."""
         logits_BTV = self(tokens_BT)
-        return functional.cross_entropy(logits_BTV.flatten(0, 1).float(), targets_BT.flatten())
+        loss: Tensor = _CrossEntropy.apply(logits_BTV.flatten(0, 1), targets_BT.flatten())  # type: ignore[no-untyped-call]
+        return loss
 
     def _step(self, T: int, place: slice | Tensor, cache: KVCache | None, dtype: torch.dtype) -> Step:
         """Таблицы и маски — общие для всех слоёв, поэтому считаются один раз на проход."""

@@ -4,8 +4,7 @@
 временные: градиенты по промежуточным тензорам и по весам. Пик — в одном из немногих мест:
 
     softmax    прямой проход последнего слоя: наивное внимание держит три матрицы S×S на голову
-    forward    логиты готовы, потери вот-вот
-    loss       градиент по логитам и по их логарифмам, оба в fp32
+    loss       логиты в fp32, а затем их градиент рядом с логарифмами вероятностей
     head       градиенты входа и матрицы головы
     norm       обратный проход последней нормы: она считает в fp32
     ffn        полносвязный блок последнего слоя: три тензора шириной F
@@ -24,7 +23,7 @@
 
 from __future__ import annotations
 
-from nanolm.ops import axis_factors, inside_layer, multiply, table, weight_factors, window_groups
+from nanolm.ops import anywhere, axis_factors, inside_layer, multiply, table, weight_factors, window_groups
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,8 +39,7 @@ if TYPE_CHECKING:
 #: Момент → название для таблиц.
 TITLES = {
     "softmax": "softmax последнего слоя",
-    "forward": "конец прямого прохода",
-    "loss": "градиент функции потерь",
+    "loss": "функция потерь",
     "head": "градиент головы",
     "head_cast": "градиент головы в fp32",
     "norm": "градиент последней нормы",
@@ -112,7 +110,7 @@ class _Maker:
             many.append(("k", k))
         elif rows == "one" and E:
             # Строк целое число: доля k/E не дала бы проверить произведение по напечатанным числам.
-            tokens = (("⌈BSk/E⌉", -(-int(multiply(tokens)) * k // E)),)
+            tokens = (("⌈BSk/E⌉", -(-multiply(tokens) * k // E)),)
         sizes = [self.tokens[1] if axis == "s" else axis_factors(axis, self.spec)[0] for axis in axes]
         return name, title, (*many, *tokens, *sizes, (f"байт[{kind}]", self.policy.sizes[kind]))
 
@@ -135,11 +133,10 @@ _AFTER_HEAD, _AFTER_NORM = ("logits", "normed", "head_copies"), ("logits", "fina
 
 def _exit_moments(make: _Maker) -> Iterator[Moment]:
     """Потери, голова, последняя норма: сохранено ещё всё."""
-    logits = [make.tensor("logits_fp32", "логиты в fp32", "v", "fp32")]
+    logits = [make.tensor("logits_fp32", "логиты, затем их градиент в fp32", "v", "fp32")]
     if make.policy.sizes["compute"] != 4:
-        logits.append(make.tensor("logits", "логиты", "v", "compute"))
-    yield Moment("forward", logits)
-    yield Moment("loss", [make.tensor("logit_gradients", "градиенты функции потерь и логитов", "v", "fp32", 2)])
+        logits.append(make.tensor("logits", "они же в точности вычислений", "v", "compute"))
+    yield Moment("loss", logits)
     back = make.tensor("normed_gradient", "градиент входа головы", "d", "compute")
     matrix = make.gradient("lm_head", "градиент матрицы головы", "compute")
     yield Moment("head", [make.tensor("logit_gradient", "градиент логитов", "v", "compute"), back, matrix], ("logits",))
@@ -229,7 +226,7 @@ def _recomputed(make: _Maker, moment: Moment) -> Iterator[Born]:
         sizes = group_bytes(spec, tokens, policy)
         value = sizes["attention"] + sizes["ffn"] - sizes["entry"]
         yield "recomputed", "пересчитанный слой", (("слой", value),)
-    if policy.cast and (moment.layer or moment.name == "forward"):
+    if policy.cast and (moment.layer or moment.name == "loss"):
         layers = 1 if moment.layer else spec.L
         one = sum(multiply(weight_factors(op, spec)) // op.layers for op in copied(spec) if inside_layer(op))
         count: Factor = ("L", layers) if layers > 1 else ("1", 1)
@@ -240,13 +237,20 @@ def _arguments(make: _Maker) -> Iterator[Born]:
     """Маски и таблицы поворота: чекпоинт держит их как аргументы слоя, хотя autograd их не сохраняет."""
     context = make.tokens[1]
     size: Factor = ("байт[compute]", make.policy.sizes["compute"])
-    windows = {window for _, window in window_groups(make.spec)}
-    if make.policy.attention == "fused":
-        windows = {window for window in windows if window is not None and window < context[1]}
-    if windows:
-        yield "mask", "маски внимания", ((str(len(windows)), len(windows)), context, context, size)
+    masks = mask_count(make.spec, context, make.policy.attention == "fused")
+    if anywhere(masks[1]):
+        yield "mask", "маски внимания", (masks, context, context, size)
     if make.policy.checkpointing == "full" and make.cast and "rope_cos" in make.axes:
         yield "rope", "таблицы поворота", (("2", 2), context, *axis_factors(make.axes["rope_cos"][1:], make.spec), size)
+
+
+def mask_count(spec: Spec, context: Factor, narrow: bool) -> Factor:
+    """Сколько масок S×S нужно слоям: по одной на вид окна; `narrow` — только окна короче контекста."""
+    windows = {window for _, window in window_groups(spec)}
+    if not narrow:
+        return (str(len(windows)), len(windows))
+    count = sum(window < context[1] for window in windows if window is not None)
+    return (str(count) if isinstance(count, int) else "окна", count)
 
 
 def copied(spec: Spec) -> list[Op]:

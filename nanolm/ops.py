@@ -47,7 +47,7 @@ TENSOR_TITLES = {
     "expert_index": "номера экспертов", "routing_weight": "веса экспертов", "routing_weight_lowered": "они же в bf16",
     "row_index": "порядок строк", "gathered": "разложенные токены", "inverse_index": "обратный порядок",
     "expert_output": "ответы экспертов",
-    "logits": "логиты", "log_probabilities": "логарифмы вероятностей", "loss_weight": "нормировка функции потерь",
+    "logits": "логиты", "log_probabilities": "логарифмы вероятностей",
 }  # fmt: skip
 
 
@@ -348,7 +348,6 @@ def _exit(spec: Spec) -> Iterator[Op]:
         keeps=(
             Tensor("logits", "v", saved=False),
             Tensor("log_probabilities", "v", dtype="fp32"),
-            Tensor("loss_weight", "", dtype="fp32", counted=False, once=True),
         ),
     )  # fmt: skip
 
@@ -441,7 +440,7 @@ def pairs(T: int, S: int, causal: bool = False, window: int | None = None) -> in
     с окном W — не больше W ключей. Одна функция на оба произведения внимания: разойтись они не могут.
     Без маски окно тоже ограничивает: каждый запрос видит min(S, W) ключей.
     """
-    width = S if window is None else min(S, window)
+    width = S if window is None else least(S, window)
     if not causal:
         return T * width
     # Запрос на месте p (с единицы) видит min(p, width) ключей; места идут от S − T + 1 до S.
@@ -450,8 +449,18 @@ def pairs(T: int, S: int, causal: bool = False, window: int | None = None) -> in
 
 def _staircase(n: int, width: int) -> int:
     """Сумма min(p, width) для p = 1…n."""
-    low = min(n, width)
+    low = least(n, width)
     return low * (low + 1) // 2 + (n - low) * width
+
+
+def least(a: int, b: int) -> int:
+    """Меньшее; у массива numpy — поэлементно."""
+    return a.clip(max=b) if hasattr(a, "clip") else min(a, b)
+
+
+def anywhere(condition: object) -> bool:
+    """Верно ли условие; у массива numpy — хотя бы в одной точке."""
+    return bool(condition.any() if hasattr(condition, "any") else condition)
 
 
 def distinct_experts(E: int, k: int, B: int) -> float:
@@ -459,7 +468,8 @@ def distinct_experts(E: int, k: int, B: int) -> float:
 
     Эксперт не нужен одному токену с вероятностью 1 − k/E, всем B — с её степенью B.
     """
-    return float(E * (1 - (1 - k / E) ** B))
+    missed: float = (1 - k / E) ** B
+    return E * (1 - missed)
 
 
 def window_groups(spec: Spec) -> list[tuple[Factor, int | None]]:

@@ -56,7 +56,7 @@ class Recipe:
 #: Пара лабораторной 7.1: одно семейство, один словарь, одни факты, поровну шагов; разные только размеры — и
 #: скорость обучения, которую большей модели берут меньше.
 FAMILY = {
-    "малая": Recipe(Spec(V=VOCABULARY, D=16, L=2, N=1, S=64, tie_embeddings=True), learning_rate=1e-2),
+    "малая": Recipe(Spec(V=VOCABULARY, D=24, L=2, N=1, S=64, tie_embeddings=True), learning_rate=6e-3),
     "большая": Recipe(Spec(V=VOCABULARY, D=128, L=4, N=4, S=64, tie_embeddings=True), learning_rate=2e-3),
 }
 

@@ -185,8 +185,8 @@ def _saved(training: Training, B: int, S: int, recipe: str) -> Iterator[Row]:
     predicted = budget.saved_tensor_bytes(model.spec, B, S, recipe, model.attention, model.checkpointing)
     measured = dict.fromkeys(predicted, 0)
     for row in saved_tensors(lambda: training.loss(tokens, targets), model, (tokens, targets)):
-        # Потери считаются в самой модели: там остаются логарифмы вероятностей и число слагаемых.
-        exit_row = row.module == "" and row.shape in ((B * S, model.spec.V), ())
+        # Потери считаются в самой модели: там остаются логарифмы вероятностей.
+        exit_row = row.module == "" and row.shape == (B * S, model.spec.V)
         kind = {"input": "input", "copy": "copies"}.get(row.role) or ("logits" if exit_row else "activations")
         measured[kind] += row.nbytes
     total = sum(predicted.values())

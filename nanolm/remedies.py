@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from nanolm import units
+from nanolm.budget import DTYPES
 from nanolm.sharding import STAGES, tensor_parallel_cards, traffic_bytes
 
 TYPE_CHECKING = False
@@ -195,24 +196,27 @@ def _theory(problem: Inference) -> list[Change]:
     return []
 
 
-def _cache_dtype(problem: Inference) -> list[Change]:
-    from nanolm.budget import DTYPES
+def _shorter(problem: Inference, field: str) -> list[str]:
+    """Форматы короче нынешнего: 16 бит, если было 32, и тот из 8-битных, который карта умеет считать."""
+    size = DTYPES[problem.plan[field]]
+    eight = "fp8" if "fp8" in problem.card.flops_per_s else "int8"
+    return [name for name in (problem.card.best_16bit, eight) if DTYPES[name] < size]
 
-    if DTYPES[problem.plan["kv_dtype"]] <= 1:
-        return []
-    price = "ключи и значения округлены до 8 бит; обычно незаметно, на длинном контексте проверьте"
-    name = "fp8" if "fp8" in problem.card.flops_per_s else "int8"
-    return [Change({"kv_dtype": name}, _fixed(f"кеш KV в {name}", price), SLIGHT)]
+
+def _cache_dtype(problem: Inference) -> list[Change]:
+    price = "ключи и значения округлены до {} бит; обычно незаметно, на длинном контексте проверьте"
+    return [
+        Change({"kv_dtype": name}, _fixed(f"кеш KV в {name}", price.format(8 * DTYPES[name])), SLIGHT)
+        for name in _shorter(problem, "kv_dtype")
+    ]
 
 
 def _weight_dtype(problem: Inference) -> list[Change]:
-    from nanolm.budget import DTYPES
-
-    if DTYPES[problem.plan["dtype"]] <= 1:
-        return []
-    name = "fp8" if "fp8" in problem.card.flops_per_s else "int8"
-    price = "веса и выходы слоёв округлены до 8 бит; обычно незаметно, проверьте на своей задаче"
-    return [Change({"dtype": name}, _fixed(f"веса в {name}", price), SLIGHT)]
+    price = "веса и выходы слоёв округлены до {} бит; обычно незаметно, проверьте на своей задаче"
+    return [
+        Change({"dtype": name}, _fixed(f"веса в {name}", price.format(8 * DTYPES[name])), SLIGHT)
+        for name in _shorter(problem, "dtype")
+    ]
 
 
 def _in_turns(problem: Inference) -> list[Change]:

@@ -76,7 +76,10 @@ def shown(value: object) -> str:
     if isinstance(value, int) and abs(value) >= 10**20:
         # Десятичную запись такого числа Python может и запретить.
         return f"число из {len(f'{abs(value):x}')} шестнадцатеричных цифр"
-    text = repr(value)
+    try:
+        text = repr(value)
+    except (RecursionError, ValueError):  # вложено глубже, чем умеет repr, или внутри слишком длинное число
+        return f"значение вида {type(value).__name__}, которое не напечатать"
     return text if len(text) <= 60 else text[:59] + "…"
 
 

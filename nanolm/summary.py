@@ -74,12 +74,16 @@ class Question:
         )  # fmt: skip
 
     def _answer_about_card(self) -> None:
-        self.time = self.decode = None
+        self.time = self.decode = self.latency = None
         if self.card is None:
             return
         # О некоторых картах известна только память: поместится ли модель, сказать можно, а время шага — нет.
         if self.card.flops_per_s:
+            from nanolm.latency import decode_time, prefill_time
+
             self.decode = budget.decode_step_time(self.spec, self.B, self.S, self.card, self.dtype)
+            one, other = (f(self.spec, self.B, self.S, self.card, self.dtype) for f in (prefill_time, decode_time))
+            self.latency = (one, other)
         if self.tokens is not None:
             self.time = budget.training_time(
                 self.spec, self.tokens, self.card, self.gpus, self.mfu, self.S, self.convention, self.price
@@ -128,7 +132,10 @@ def _card_document(q: Question) -> dict[str, object]:
     """Разделы, которых просят ключи: карта, шаг декодирования, время обучения."""
     if q.card is None:
         return {}
-    answer: dict[str, object] = {
+    answer: dict[str, object] = {}
+    if q.latency is not None:
+        answer["prefill"] = {**q.latency[0].to_dict(), "flops": q.latency[0].flops}
+    answer |= {
         "fit": {
             "gpu": q.card.key,
             "usable_bytes": q.card.usable_bytes,
@@ -137,8 +144,8 @@ def _card_document(q: Question) -> dict[str, object]:
             **({} if q.fit is None else q.fit.to_dict()),
         },
     }
-    if q.decode is not None:
-        answer["decode"] = _decode_document(q.decode)
+    if q.decode is not None and q.latency is not None:
+        answer["decode"] = {**_decode_document(q.decode), "interval": q.latency[1].to_dict()}
     if q.time is not None:
         answer["training_time"] = {
             "seconds": q.time.seconds,
@@ -230,6 +237,9 @@ def _card_sections(q: Question) -> list[str]:
             f"шаг декодирования: не быстрее {units.duration(q.decode.seconds)}, ограничивает {q.decode.bound}; "
             f"{units.number(q.decode.tokens_per_s, 0)} токенов/с на пакет"
         )
+    if q.latency is not None:
+        titles = ("заполнение контекста", "шаг декодирования на деле")
+        lines += [f"{title}: {found}" for title, found in zip(titles, q.latency, strict=True)]
     if q.time is not None:
         lines.append(f"обучение на {units.number(q.time.gpus)} × {card.title}: {q.time}")
     return ["\n".join(lines)]

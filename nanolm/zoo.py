@@ -35,7 +35,7 @@ def from_config(source: str | os.PathLike[str] | Config) -> Spec:
     """
     if isinstance(source, (str, os.PathLike)):
         path = os.fspath(source)
-        return _spec(_read(path), "стандартный ввод" if path == "-" else path)
+        return _spec(_read(path), _label(path))
     if not isinstance(source, Mapping):
         raise ValueError(f"config = {shown(source)}: нужен путь или словарь")
     return _spec(source, "config")
@@ -47,7 +47,7 @@ def _read(path: str) -> Config:
     if path != "-" and os.path.isdir(path):
         path = os.path.join(path, "config.json")
     data = _bytes(path)
-    path = "стандартный ввод" if path == "-" else path
+    path = _label(path)
     try:
         config = json.loads(data.decode("utf-8-sig"))
     except UnicodeDecodeError:
@@ -67,17 +67,32 @@ def _bytes(path: str) -> bytes:
     """Содержимое файла. Предел — по прочитанному: у канала и устройства размера заранее нет."""
     try:
         if path == "-":
-            import sys
-
-            data = sys.stdin.buffer.read(MAX_CONFIG_BYTES + 1)
+            data = _standard_input(MAX_CONFIG_BYTES + 1)
         else:
             with open(path, "rb") as file:
                 data = file.read(MAX_CONFIG_BYTES + 1)
     except OSError as error:
-        raise ValueError(f"{path}: файл не читается: {_reason(error)}") from None
+        raise ValueError(f"{_label(path)}: файл не читается: {_reason(error)}") from None
+    except ValueError:  # нулевой байт или знак, которого нет в кодировке файловой системы
+        raise ValueError(f"{_label(path)}: это не имя файла") from None
     if len(data) > MAX_CONFIG_BYTES:
-        raise ValueError(f"{path}: больше {MAX_CONFIG_BYTES // 1024**2} МиБ, это не config.json")
+        raise ValueError(f"{_label(path)}: больше {MAX_CONFIG_BYTES // 1024**2} МиБ, это не config.json")
     return data
+
+
+def _standard_input(size: int) -> bytes:
+    """Не больше `size` байтов стандартного ввода; у программы без консоли его может и не быть."""
+    import sys
+
+    if getattr(sys.stdin, "buffer", None) is None:
+        raise OSError
+    return sys.stdin.buffer.read(size)
+
+
+def _label(path: str) -> str:
+    """Как назвать источник в сообщении: одной строкой разумной длины."""
+    name = "стандартный ввод" if path == "-" else " ".join(path.split())
+    return name if len(name) <= 200 else "…" + name[-199:]
 
 
 def _reason(error: OSError) -> str:

@@ -60,6 +60,7 @@ CASES: list[tuple[str, str, str, dict[str, Any]]] = [
     ("mixtral", "a100-80", "training", {"B": 2, "S": 4096, "recipe": "autocast"}),
     ("mixtral", "a100-80", "inference", {"B": 24, "S": 32_768}),
     ("gpt2", "t4", "training", {"B": 64}),
+    ("llama", "rtx-4090", "inference", {"B": 2, "S": 4096, "dtype": "fp32"}),
 ]
 IDS = [f"{name}-{card}-{goal}" for name, card, goal, _ in CASES]
 
@@ -171,6 +172,13 @@ def test_cards_at_hand_are_cheaper_than_new_ones() -> None:
     """Восемь карт есть: деление между ними ничего не стоит и идёт раньше покупки и потери качества."""
     best = fit(LLAMA, "h100-sxm", B=1, S=2048, gpus=8).remedies[0]
     assert (best.cards, best.quality, best.cost[0]) == (8, 0, 0)
+
+
+def test_sixteen_bits_are_enough_before_eight() -> None:
+    """Веса fp32 на 24 ГБ не помещаются, bf16 — да: без нужды до 8 бит не округляем."""
+    answer = fit(LLAMA, "rtx-4090", "inference", B=1, S=2048, dtype="fp32")
+    assert not answer.fits
+    assert {r.plan["dtype"] for r in answer.remedies if r.cards == 1} == {"bf16"}
 
 
 def test_what_fits_needs_no_remedies() -> None:
@@ -367,7 +375,8 @@ def test_rows_add_up_to_the_difference(a: Any, b: Any) -> None:
 def test_reason_names_the_factor() -> None:
     rows = {row.name: row for row in diff(kv_cache_bytes(LLAMA, 1, 512), kv_cache_bytes(LLAMA, 8, 1024)).rows}
     assert rows["key"].reason == "B 1 → 8, S 512 → 1024"
-    assert diff(kv_cache_bytes(DEEPSEEK), kv_cache_bytes(DEEPSEEK, kv="uncompressed")).rows[0].reason.startswith("новая")
+    latent = diff(kv_cache_bytes(DEEPSEEK), kv_cache_bytes(DEEPSEEK, kv="uncompressed"))
+    assert latent.rows[0].reason.startswith("новая: B·S·L·N·")
 
 
 def test_three_gibibytes_more() -> None:

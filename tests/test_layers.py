@@ -15,12 +15,13 @@ PACKAGE = ROOT / "nanolm"
 #: Модули ядра и их этаж: импорт при загрузке — только с этажа ниже.
 FLOORS = {
     "spec": 0, "units": 0, "console": 0,
-    "ops": 1, "zoo": 1, "hardware": 1,
+    "ops": 1, "zoo": 1, "hardware": 1, "arrays": 1,
     "moments": 2,
     "budget": 3,
-    "summary": 4, "sharding": 4, "difference": 4,
-    "cli": 5, "remedies": 5,
-    "fit": 6, "diff_cli": 6,
+    "summary": 5, "sharding": 4, "latency": 4, "difference": 4,
+    "remedies": 5,
+    "cli": 6, "fit": 6,
+    "diff_cli": 7,
 }  # fmt: skip
 
 #: Импорт внутри функции, которому можно вверх: только тому, кто его вызвал, он и стоит времени.

@@ -77,6 +77,8 @@ def test_markdown_cells_are_comments_to_the_last_line(path: Path) -> None:
             inside = "[markdown]" in line
         elif inside and line.strip():
             assert line.startswith("#"), f"строка {number}: код сразу после текста, забыта строка «# %%»"
+            # «##» без пробела jupytext отдаст тексту как заголовок.
+            assert line == "#" or line.startswith("# "), f"строка {number}: после решётки нужен пробел"
 
 
 @each_lesson

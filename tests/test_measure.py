@@ -55,10 +55,10 @@ def test_cpu_peak_counts_what_lives_at_once() -> None:
 
 
 def test_kernel_scratch_is_not_a_tensor() -> None:
-    def event(id: int, ptr: int, size: int, time: int, owner: str) -> SimpleNamespace:
+    def event(number: int, ptr: int, size: int, time: int, owner: str) -> SimpleNamespace:
         parent = SimpleNamespace(name=owner, end_time_ns=10)
         return SimpleNamespace(
-            id=id, start_time_ns=time, parent=parent, extra_fields=SimpleNamespace(ptr=ptr, alloc_size=size)
+            id=number, start_time_ns=time, parent=parent, extra_fields=SimpleNamespace(ptr=ptr, alloc_size=size)
         )
 
     events = [

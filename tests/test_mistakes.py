@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import lesson_run
 import pytest
 import test_lessons as rules
 
 from nanolm import figures
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ROOT = Path(__file__).resolve().parent.parent
 MISTAKES, CONVENTIONS = (ROOT / "docs" / f"{name}.py" for name in ("mistakes", "conventions"))
@@ -24,7 +28,7 @@ PUBLISHED = {
     "conventions": set(),
 }
 
-each_page = pytest.mark.parametrize("path", (MISTAKES, CONVENTIONS), ids=lambda path: path.stem)
+each_page = pytest.mark.parametrize("path", [MISTAKES, CONVENTIONS], ids=lambda path: path.stem)
 
 
 @each_page
@@ -42,8 +46,8 @@ each_page = pytest.mark.parametrize("path", (MISTAKES, CONVENTIONS), ids=lambda 
     ],
     ids=lambda rule: rule.__name__.removeprefix("test_"),
 )
-def test_page_obeys_the_rules_of_lessons(path: Path, rule: object) -> None:
-    rule(path)  # type: ignore[operator]
+def test_page_obeys_the_rules_of_lessons(path: Path, rule: Callable[[Path], None]) -> None:
+    rule(path)
 
 
 @each_page
@@ -64,7 +68,7 @@ def ru(value: float, digits: int = 0) -> str:
     return f"{value:,.{digits}f}".translate({44: "\u00a0", 46: ","})
 
 
-def unit(digits: int, divisor: float, name: str):  # noqa: ANN201
+def unit(digits: int, divisor: float, name: str) -> Callable[[float], str]:
     return lambda value: f"{ru(value / divisor, digits)}\u00a0{name}"
 
 

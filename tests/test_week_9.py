@@ -113,7 +113,7 @@ EXPECTED = {
     "i_states": "112\u00a0ГБ",
     "i_eight": "14\u00a0ГБ",
     "i_8bit": "70\u00a0ГБ",
-    "i_block": ru((2 * 18 * 4096 + 8 * 11008 + 4 * (32 + 2)) * 4096 / 1e9, 1) + "\u00a0ГБ",
+    "i_block": ru((2 * (7 * 4096 + 4 * 11008) + 4 * (32 + 2)) * 4096 / 1e9, 1) + "\u00a0ГБ",
     "i_adapters": ru(32 * 16 * (8 * 4096 + 3 * (4096 + 11008)) / 1e6, 1) + "\u00a0млн",
     "b_block": ru((2 * (20.5 - 1) * D + 4 * (N + 2)) * S / 2**30, 1) + "\u00a0ГиБ",
     "b_logits": ru(3 * 4 * S * V / 2**30, 1) + "\u00a0ГиБ",
@@ -201,8 +201,6 @@ def test_peak_names_its_moment_and_the_block_is_not_added_to_it(week: dict[str, 
 
 #: Геометрия крошечной модели урока.
 MINI = {"V": 131, "D": 96, "L": 3, "N": 6, "K": 2, "H": 24, "F": 160, "S": 128}
-COLUMN = {"parameters": 0, "forward": 1, "backward": 2, "hardware": 3}
-MEMORY = {"saved": 0, "moments": 1, "cache": 2, "peak": 3, "moment": 4}
 
 
 def value(cell: str) -> int:
@@ -221,6 +219,7 @@ def textbook() -> tuple[int, int]:
 
 def test_every_variant_is_measured_and_agrees(built: Run) -> None:
     assert set(built.table("Параметры и FLOPs")) == set(built.table("Память, байт")) == set(built.names["variants"])
+    assert set(built.table("Пик памяти, байт")) == set(built.names["variants"])
     rows = [row for rows in built.names["verified"].values() for row in rows]
     assert len(rows) > 100
     assert all(row.measured == row.predicted for row in rows if row.exact)
@@ -235,10 +234,13 @@ def test_measured_work_equals_the_formulas_of_the_board(built: Run) -> None:
         assert [value(cell) for cell in rows[name][:3]] == [parameters, forward, 2 * forward]
     assert value(rows["связанная голова, mixed"][0]) == parameters - MINI["V"] * MINI["D"]
     assert value(rows["связанная голова, mixed"][1]) == forward
-    # Наивное внимание ничего не пересчитывает; чекпоинтинг повторяет прямой проход слоёв.
+    # Наивное внимание ничего не пересчитывает. Чекпоинтинг повторяет прямой проход слоёв — без головы
+    # и без последнего произведения слоя: его результат обратному проходу не нужен.
     assert value(rows["наивное внимание"][3]) == 2 * forward
-    head = 2 * 2 * MINI["S"] * MINI["V"] * MINI["D"]
-    assert value(rows["полный чекпоинтинг"][3]) - value(rows["fp32"][3]) == forward - head
+    tokens = 2 * MINI["S"]
+    head = 2 * tokens * MINI["V"] * MINI["D"]
+    down = 2 * tokens * MINI["L"] * MINI["D"] * MINI["F"]
+    assert value(rows["полный чекпоинтинг"][3]) - value(rows["fp32"][3]) == forward - head - down
 
 
 def test_measured_memory_equals_the_formulas_of_the_board(built: Run) -> None:
@@ -248,7 +250,12 @@ def test_measured_memory_equals_the_formulas_of_the_board(built: Run) -> None:
     assert [value(rows[name][1]) for name in ("fp32", "bf16")] == [8 * parameters, 4 * parameters]
     assert [value(rows[name][2]) for name in ("fp32", "bf16")] == [4 * cache, 2 * cache]
     assert value(rows["полный чекпоинтинг"][0]) < value(rows["fp32"][0]) < value(rows["наивное внимание"][0])
-    assert len({row[MEMORY["moment"]] for row in rows.values()}) == 3
+    peaks = built.table("Пик памяти, байт")
+    assert len({moment for _, moment in peaks.values()}) == 3
+    states = 4 * parameters + 4 * parameters + 8 * parameters
+    assert value(peaks["fp32"][0]) > states + value(rows["fp32"][0])
+    # С чекпоинтингом пик — не состояния и сохранённое, а ещё и пересчитанный слой.
+    assert value(peaks["полный чекпоинтинг"][0]) > states + value(rows["полный чекпоинтинг"][0])
 
 
 def test_llama_on_the_meta_device(built: Run) -> None:
@@ -506,7 +513,10 @@ ATTEMPTS = [
     ),
     ("9/flops-per-token", "n_params, L, S, D", "return 6 * n_params + 12 * L * S * D", "correct", None),
     ("9/flops-per-token", "n_params, L, S, D", "return 6 * n_params", "wrong", "attention-forgotten"),
-    ("9/flops-per-token", "n_params, L, S, D", "return 6 * n_params + 4 * L * S * D", "wrong", "attention-forward-only"),
+    (
+        "9/flops-per-token", "n_params, L, S, D", "return 6 * n_params + 4 * L * S * D",
+        "wrong", "attention-forward-only",
+    ),
     (
         "9/training-time", TIME, "return 6 * n_params * tokens / (gpus * peak_flops_per_s * mfu) / 86400",
         "correct", None,

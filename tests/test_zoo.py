@@ -89,6 +89,29 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
             from_config("-")
 
 
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("a\x00b", "это не имя файла"),
+        ("\ud800", "файл"),
+        ("нет\n\rтакого", "нет такого: файл не читается: такого файла нет"),
+        ("х" * 5000, "файл не читается"),
+        ("", "файл не читается: такого файла нет"),
+    ],
+)
+def test_odd_paths_are_one_russian_line(path: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        from_config(path)
+    assert len(str(caught.value).splitlines()) == 1
+    assert len(str(caught.value)) < 300
+
+
+def test_closed_standard_input_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(ValueError, match="стандартный ввод: файл не читается"):
+        from_config("-")
+
+
 # --- поля ---------------------------------------------------------------------------------------
 
 
