@@ -1249,8 +1249,8 @@ table(
 # %%
 # Слой, который обратный проход пересчитывает прямо сейчас, хранит то же, что без чекпоинтинга.
 block = (without["activations"] - checkpointed["activations"]) / L
-assert checkpointed.total == max(checkpointed.moments.values())
 print("пик:", checkpointed.moment)
+assert "recomputed" not in {line.name for line in checkpointed.details}
 
 # %% tags=["remove-cell"]
 prose(
@@ -1259,6 +1259,7 @@ prose(
     b_checkpoint=gib(budgets["+ полный чекпоинтинг"]["activations"], 1),
     b_activations=gib(budgets["смешанная"]["activations"], 1),
     b_block=gib(block, 1),
+    b_moment=checkpointed.moment,
     b_logits=gib(checkpointed["logits"] + checkpointed["workspace"], 1),
 )
 
@@ -1266,9 +1267,9 @@ prose(
 # Даже одна последовательность со всеми мерами — {glue:text}`b_best` против {glue:text}`b_usable`. Чекпоинтинг
 # сделал своё: {glue:text}`b_activations` активаций превратились в {glue:text}`b_checkpoint`, по одному входу на
 # блок. Остальное обратный проход пересчитывает слой за слоем, и пересчитанный слой —
-# {glue:text}`b_block` — на это время занимает рабочие буферы. Казалось бы, его надо прибавить к пику. Но пик
-# наступает раньше, на градиенте функции потерь: там живы логиты и их градиенты, {glue:text}`b_logits`, а к
-# пересчёту они уже отпущены. Сумма в таблице — память в худший момент, а не всё, что побывало в памяти.
+# {glue:text}`b_block` — на это время занимает рабочие буферы. Казалось бы, его надо прибавить к пику. Но пик — в
+# другой момент, «{glue:text}`b_moment`»: там живы логиты и их градиент, {glue:text}`b_logits`, а к пересчёту они
+# уже отпущены. Сумма в таблице — память в худший момент, а не всё, что побывало в памяти.
 #
 # Дальше на одной карте резать нечего: остались состояния, а их урезает только разделение между картами или
 # отказ обучать все веса. Об этом — вопрос собеседования ниже.
@@ -1769,11 +1770,17 @@ gaps = {name: row.measured - row.predicted for name, row in peaks.items()}
 worst = max(gaps, key=gaps.get, default="—")
 rest = max((gap for name, gap in gaps.items() if name != worst), default=0)
 full = {row.name: row.measured for row in verified.get("полный чекпоинтинг", [])}
+moments = {
+    name: row.title.partition("(")[2].rstrip(")") for name, row in peaks.items()
+}
 prose(
     v_exact=number(sum(row.exact for row in checked)) if checked else "—",
     v_gap=bytes_text(gaps[worst]) if gaps else "—",
     v_gap_share=percent(peaks[worst].ratio - 1) if gaps else "—",
     v_gap_where=worst,
+    v_moment=moments.get("fp32", "—"),
+    v_moment_naive=moments.get("наивное внимание", "—"),
+    v_moment_full=moments.get("полный чекпоинтинг", "—"),
     v_gap_rest=bytes_text(rest) if gaps else "—",
     v_backward=decimal(full["flops.backward_hardware"] / full["flops.backward"], 1)
     if full
@@ -1793,9 +1800,10 @@ prose(
 # - **Не обещано вовсе** — время. Счёт называет его нижнюю границу, а сколько до неё — вопрос к
 #   `python -m nanolm.probe speed`.
 #
-# Посмотрите на столбец «момент пика»: у одной и той же модели он разный. Обычно худший миг — градиент функции
-# потерь, с наивным вниманием — softmax последнего слоя, с чекпоинтингом — пересчитанный полносвязный блок.
-# Сложить всё, что побывало в памяти, — завысить пик; сложить одно сохранённое — занизить.
+# Посмотрите на столбец «момент пика»: у одной и той же модели он разный. В fp32 худший миг —
+# «{glue:text}`v_moment`», с наивным вниманием — «{glue:text}`v_moment_naive`», с чекпоинтингом —
+# «{glue:text}`v_moment_full`» уже пересчитанного слоя. Сложить всё, что побывало в памяти, — завысить пик;
+# сложить одно сохранённое — занизить.
 #
 # С полным чекпоинтингом обратный проход выполнил в {glue:text}`v_backward` раза больше работы, чем в нём
 # пользы: прямой проход слоёв повторился — весь, кроме последнего произведения слоя, чей результат никому не
@@ -2004,7 +2012,7 @@ micro = {
 }
 held = {setup: account["activations"] for setup, account in micro.items()}
 # Пик — на логитах, а не на пересчитываемом блоке.
-assert micro[1, "full"].moment == "градиент функции потерь"
+assert "recomputed" not in {line.name for line in micro[1, "full"].details}
 table(
     ["пакет", "без чекпоинтинга, ГБ", "полный чекпоинтинг, ГБ"],
     [

@@ -123,14 +123,15 @@ class Op:
         pairs: bool = False,
         absorbed: str = "",
         cached: str = "",
-        uncompressed: str = "",
+        uncompressed: str | None = None,
         keeps: tuple[Tensor, ...] = (),
     ) -> None:
         self.name, self.component, self.title = name, component, title
         self.product, self.weight, self.param = product, weight, param
         self.layers, self.first, self.group = layers, first, group
         self.expert, self.shared, self.lookup, self.pairs = expert, shared, lookup, pairs
-        self.absorbed, self.cached, self.uncompressed = absorbed or product, cached, uncompressed or cached
+        self.absorbed, self.cached = absorbed or product, cached
+        self.uncompressed = cached if uncompressed is None else uncompressed
         self.keeps = keeps
 
     def __repr__(self) -> str:
@@ -242,7 +243,8 @@ def _latent_projections(spec: Spec) -> Iterator[Op]:
         yield from _linear(
             name, "attention", title, bias, result, product=f"bt{source},{source}{result}->bt{result}",
             weight=f"{result},{source}", param=f"{_ATTENTION}.{name}.weight", layers=spec.L,
-            cached="Y" if name == "kv_down" else "", keeps=(Tensor(name, result, saved=name.endswith("_down")),),
+            cached="Y" if name == "kv_down" else "", uncompressed="",
+            keeps=(Tensor(name, result, saved=name.endswith("_down")),),
         )  # fmt: skip
         if name.endswith("_down"):
             axis, whose = ("q", "запроса") if name == "query_down" else ("c", "ключа и значения")
@@ -266,7 +268,7 @@ def _attention_core(spec: Spec) -> Iterator[Op]:
     value = (Tensor("value", "nu"),) if latent else ()
     yield Op(
         "scores", "scores", "оценки: запрос на ключ", product=scores, layers=spec.L, pairs=True,
-        absorbed="btnY,bsY->btns" if latent else "", uncompressed="nX" if latent else "",
+        absorbed="btnY,bsY->btns" if latent else "", uncompressed="nX" if latent else None,
         keeps=(
             *(Tensor(name, f"s{width}", counted=False, when="autocast", once=True) for name in tables),
             Tensor("query_rotated", heads),
@@ -277,7 +279,7 @@ def _attention_core(spec: Spec) -> Iterator[Op]:
     )  # fmt: skip
     yield Op(
         "mix", "scores", "смесь значений по вероятностям", product=mix, layers=spec.L, pairs=True,
-        absorbed="btns,bsc->btnc" if latent else "", uncompressed="nu" if latent else "",
+        absorbed="btns,bsc->btnc" if latent else "", uncompressed="nu" if latent else None,
         keeps=(
             Tensor("context", values),
             Tensor("logsumexp", "n", dtype="fp32", counted=False, only="fused", core=True),

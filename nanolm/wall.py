@@ -248,9 +248,8 @@ def _run(plan: Sequence[Request], cap: int, device: str) -> tuple[list[list[int]
     task = {"cap": cap, "device": device, "tensors": [(r.shape, TORCH_NAMES[r.dtype]) for r in plan]}
     root = str(Path(__file__).resolve().parent.parent)
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-    # Один поток, одна арена и куча с запасом: иначе их адреса попали бы в показания вместе с тензорами.
-    quiet = {"OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1", "MALLOC_TOP_PAD_": str(2**24)}
-    environment = {**os.environ, "PYTHONPATH": path, **quiet}
+    # Один поток и одна арена: иначе адреса стеков и арен попали бы в показания.
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
     try:
         child = subprocess.run(
             [sys.executable, "-m", "nanolm.wall"],

@@ -77,7 +77,7 @@ MIX = {"experts": 4, "experts_per_token": 2}
 WIDE, TALL, SQUARE = {"D": 192, "S": 256, "V": 13}, {"V": 4000, "D": 192, "S": 4}, {"L": 1, "S": 256, "V": 13}
 PEAKS = {
     "softmax последнего слоя": ({**SQUARE, "V": 97, **MIX}, "autocast", "naive", "none"),
-    "функция потерь": ({"V": 4000, "F": 24, "S": 256}, "bf16", "fused", "full"),
+    "градиент функции потерь": ({"V": 4000, "F": 24, "S": 256}, "bf16", "fused", "full"),
     "градиент головы": ({"V": 4000, "L": 1, "F": 24}, "fp32", "fused", "full"),
     "градиент головы в fp32": ({**TALL, "L": 1, "F": 24}, "autocast", "fused", "full"),
     "градиент последней нормы": ({**WIDE, "L": 1, "F": 24}, "bf16", "fused", "selective"),
