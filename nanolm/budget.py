@@ -954,7 +954,7 @@ def _weights_read(spec: Spec, B: int, experts: float | None = None) -> float:
     total = 0.0
     if spec.experts and experts is None:
         experts = distinct_experts(spec.experts, spec.experts_per_token, B)
-    used: Factor = ("E*", experts or 0)
+    used: Factor = ("E*", 0 if experts is None else experts)
     for op in table(spec):
         if op.lookup:
             total += B * spec.D

@@ -125,7 +125,7 @@ def saved_activations(
     norm = 8 if s.norm_bias else 4  # обратное отклонение и, у LayerNorm, среднее — по fp32 на строку
     tokens = B * S
     outside = tokens * (s.D * (stream + compute) + norm)
-    logits = tokens * s.V * 4 + 4  # логарифмы вероятностей в fp32 и один вес функции потерь
+    logits = tokens * s.V * 4  # логарифмы вероятностей в fp32
     if checkpointing == "full":
         return outside + s.L * tokens * s.D * stream, logits
     layer = 2 * (s.D * (stream + compute) + norm)
