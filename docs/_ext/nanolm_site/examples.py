@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 #: Чем на самом деле запускается первое слово команды.
-PROGRAMS = {"python": [sys.executable], "nanolm": [sys.executable, "-m", "nanolm.cli"]}
+PROGRAMS = {"python": [sys.executable], "nanolm": [sys.executable, "-m", "nanolm"]}
 SECONDS = 60
 
 
@@ -45,7 +45,7 @@ class Console(SphinxDirective):
 
     required_arguments = 1
     final_argument_whitespace = True
-    option_spec: ClassVar = {"exit": directives.nonnegative_int, "lines": directives.positive_int}
+    option_spec: ClassVar = {"exit": directives.nonnegative_int, "lines": directives.positive_int, "tail": directives.positive_int}
 
     def run(self) -> list[nodes.Node]:
         """Выполнить команду и показать её как сеанс терминала."""
@@ -57,10 +57,16 @@ class Console(SphinxDirective):
             logger.error("команда «%s» завершилась с кодом %d: %s", command, code, output[-300:],
                          location=self.get_location())  # fmt: skip
         lines = output.split("\n")
-        limit = self.options.get("lines", len(lines))
-        shown = lines[:limit] + (["…"] if len(lines) > limit else [])
+        shown = _cut(lines, self.options.get("lines", len(lines)), self.options.get("tail", len(lines)))
         text = "\n".join([f"$ {command}", *shown])
         return [nodes.literal_block(text, text, language="text", classes=["console"])]
+
+
+def _cut(lines: list[str], head: int, tail: int) -> list[str]:
+    """Первые `head` или последние `tail` строк; пропуск отмечен многоточием."""
+    if head < len(lines):
+        return [*lines[:head], "…"]
+    return ["…", *lines[-tail:]] if tail < len(lines) else lines
 
 
 def setup(app: Sphinx) -> None:
