@@ -59,6 +59,9 @@ from nanolm.store import restore
 from nanolm.units import binary_bytes, decimal, duration, gib, number, percent, short
 from nanolm.zoo import preset
 
+here = machine()  # скорость памяти и счёта этого компьютера: пригодятся для прогноза
+torch.set_num_threads(1)  # матрицы так малы, что второй поток только мешает
+
 # %% [markdown]
 # `FAMILY` — рецепты обеих моделей, `restore` берёт обученную модель из хранилища или обучает её на месте,
 # `machine` измеряет пределы этого компьютера: из них получится прогноз времени.
@@ -368,10 +371,10 @@ prose(
 # ## Время: прогноз
 #
 # Шаг {term}`декодирования <декодирование>` читает все веса ради одного токена. Если они лежат в памяти, шаг не
-# быстрее, чем память отдаёт эти байты, — так говорит {term}`рулайн`. Сначала измерим сам компьютер.
+# быстрее, чем память отдаёт эти байты, — так говорит {term}`рулайн`. Скорость памяти этого компьютера мы измерили
+# в самом начале.
 
 # %%
-here = machine()
 steps = 50  # новых токенов на запрос
 prompt = large.tokenizer.encode(asked[0].prompt).ids
 average_length = len(prompt) + steps // 2
@@ -382,8 +385,6 @@ floor = {
 print("полоса памяти: ", binary_bytes(here.bandwidth_bytes_per_s, 3) + "/с")
 for name, step in floor.items():
     print(f"{name}: {duration(step.seconds)} на токен, упирается в {step.bound}")
-
-torch.set_num_threads(1)  # матрицы так малы, что второй поток только мешает
 
 # %% [markdown]
 # ## Время: измерение

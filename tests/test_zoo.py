@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,9 +23,7 @@ from nanolm.zoo import (
     presets,
 )
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+ROOT = Path(__file__).parents[1]
 LLAMA = presets()["llama-3-8b"]["config"]
 QWEN = {**presets()["qwen2.5-7b"]["config"], "num_hidden_layers": 4}
 
@@ -398,3 +397,8 @@ def test_text_parts_equal_those_of_transformers(peer: Any, family: str, outer: b
     model.tie_weights()
     parts = [*model.model.language_model.parameters(), *model.lm_head.parameters()]
     assert ours == sum({id(tensor): tensor.numel() for tensor in parts}.values())
+
+
+def test_the_readme_counts_the_models_and_the_families() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"{len(presets())} модели по имени и {len(FAMILIES)} семейства" in readme
