@@ -317,22 +317,28 @@ prose(
 
 # %% tags=["hide-input"]
 edge = 470  # веса и первые градиенты
-walls = {"0,9 карты": first, "вся карта": second}
-series = {"прогноз": [point for point in second.forecast() if point[0] <= edge]}
-for name, walk in walls.items():
-    series[f"предел: {name}"] = [(0, walk.cap / GIB), (edge, walk.cap / GIB)]
-for name, walk in walls.items():
-    if walk.readings:
-        series[f"занято: {name}"] = walk.curve()
+series = {
+    "прогноз": [point for point in second.forecast() if point[0] <= edge],
+    "предел: вся карта": [(0, second.cap / GIB), (edge, second.cap / GIB)],
+    f"предел: {decimal(SHARE, 1)} карты": [
+        (0, first.cap / GIB),
+        (edge, first.cap / GIB),
+    ],
+}
+deaths = {}
+if second.readings:
+    series["занято"] = second.curve()
+    deaths = {
+        "отказ: полносвязный блок слоя 30": first.curve()[-1],
+        "отказ: первый градиент": second.curve()[-1],
+    }
 lines(
     series,
     name="two-walls",
     title="Две стены T4",
     x="тензоров получено",
     y="занято, ГиБ",
-    points={}
-    if first.skipped
-    else {f"отказ: {first.refused.name}": first.curve()[-1]},
+    points=deaths,
     alt=(
         f"Память растёт слой за слоем по линии прогноза. С пределом {gib(first.cap)} рост обрывается на "
         f"{gib(got)}, с пределом {gib(second.cap)} загрузка доходит до конца, {gib(P * 4)}, и обрывается на первом "

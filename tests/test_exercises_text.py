@@ -77,6 +77,11 @@ def test_a_constant_never_passes(exercise, constant):
     assert check(exercise.id, lambda *_: constant).status == "wrong"
 
 
+def test_the_shown_call_names_the_model():
+    result = check("7.1/collect", lambda generate, prompts: ([], 0.0))
+    assert result.input.startswith("collect_generations(generate, ['Кения'")
+
+
 def test_constant_text_is_named():
     assert check("7.1/duration", lambda seconds: "никогда").misconception == "constant"
 

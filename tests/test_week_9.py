@@ -291,7 +291,8 @@ def test_figure_of_the_forecast_repeats(built: Run) -> None:
     from nanolm.probe import verify
 
     spec, options = built.names["variants"]["наивное внимание"]
-    assert verify(spec, B=2, **options) == built.names["verified"]["наивное внимание"]
+    again = [row for row in verify(spec, B=2, **options) if row.name != "peak.with_scratch"]
+    assert again == built.names["verified"]["наивное внимание"]
     figure = built.figure("forecast-and-measurement")
     assert figure.svg.count("<use") > len(built.names["checked"])
     assert f"{len(built.names['checked'])} точек" in figure.alt

@@ -47,7 +47,9 @@ class Run(NamedTuple):
         """Итог; `at` — номер точки, которую показать."""
         if at is not None:
             outcome = self.outcomes[at]
-            arguments = ", ".join(repr(value) for value in self.points[at])
+            # Поддельная модель в точке не записана: вместо неё — имя аргумента.
+            missing = self.exercise.arguments[: len(self.exercise.arguments) - len(self.points[at])]
+            arguments = ", ".join([*missing, *map(repr, self.points[at])])
             more = {
                 "input": f"{self.exercise.name}({arguments})",
                 "printed": cut(outcome.printed.strip(), 500),

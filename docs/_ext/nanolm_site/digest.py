@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 #: От этого зависит урок, который не сказал иного.
 DEFAULT_INPUTS = ("nanolm/**/*.py", "nanolm/data/**/*", "lessons/records/**/*")
 #: Пакеты, от версии которых меняются числа или рисунки.
-PACKAGES = ("torch", "matplotlib")
+PACKAGES = ("torch", "matplotlib", "babel", "tokenizers")
 #: Имя библиотеки драйвера CUDA: если её нет, карты нет, и torch можно не импортировать.
 DRIVERS = ("libcuda.so.1", "nvcuda.dll")
 
