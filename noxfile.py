@@ -138,6 +138,13 @@ def site(session: nox.Session) -> None:
 
 
 @session(default=False)
+def bench(session: nox.Session) -> None:
+    """Скорость NanoLM рядом с transformers и с пределом машины; ключи — у bench/speed.py."""
+    install(session, "model", groups=("test",))
+    session.run("python", "bench/speed.py", *session.posargs)
+
+
+@session(default=False)
 def live(session: nox.Session) -> None:
     """Сайт, который пересобирается при правке и открывается в браузере."""
     arguments = prepare_docs(session, "live")

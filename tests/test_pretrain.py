@@ -34,7 +34,7 @@ def trained(known, tokenizer):
 
 def test_loss_falls_and_facts_are_recalled(trained, known):
     assert trained.losses[-1] < trained.losses[0] / 10
-    assert sum(recalled(trained, known)) >= 20
+    assert sum(recalled(trained, known)) >= len(known) // 2
     assert len(trained.losses) == TINY.epochs
 
 
