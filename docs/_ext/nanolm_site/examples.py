@@ -45,7 +45,9 @@ class Console(SphinxDirective):
 
     required_arguments = 1
     final_argument_whitespace = True
-    option_spec: ClassVar = {"exit": directives.nonnegative_int, "lines": directives.positive_int, "tail": directives.positive_int}
+    option_spec: ClassVar = {
+        "exit": directives.nonnegative_int, "lines": directives.positive_int, "tail": directives.positive_int,
+    }  # fmt: skip
 
     def run(self) -> list[nodes.Node]:
         """Выполнить команду и показать её как сеанс терминала."""
