@@ -1722,7 +1722,9 @@ for name, rows in verified.items():
     for row in rows:
         assert not row.exact or row.measured == row.predicted, (name, row)
         if not row.passed:
-            print(f"{name}: {row.title} отличается от прогноза на {percent(row.ratio - 1)}")
+            print(
+                f"{name}: {row.title} отличается от прогноза на {percent(row.ratio - 1)}"
+            )
 
 # %% [markdown]
 # Теперь модель, которой на этой машине не поместиться. На мета-устройстве у тензоров есть размеры, но нет

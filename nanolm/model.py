@@ -164,9 +164,11 @@ def rotate(x_BTNH: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 def causal_mask(T: int, window: int | None, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Маска-слагаемое `mask_TS`: 0, где токен виден, и -∞ для будущего и для всего старше окна."""
-    distance_TS = torch.arange(T, device=device)[:, None] - torch.arange(T, device=device)
-    hidden_TS = distance_TS < 0 if window is None else (distance_TS < 0) | (distance_TS >= window)
-    return torch.zeros(T, T, dtype=dtype, device=device).masked_fill_(hidden_TS, -math.inf)
+    mask_TS = torch.full((T, T), -math.inf, dtype=dtype, device=device).triu_(1)
+    if window is not None:
+        # Треугольники не пересекаются: бесконечность складывается только с нулём.
+        mask_TS += torch.full_like(mask_TS, -math.inf).tril_(-window)
+    return mask_TS
 
 
 # Внимание. Четыре проекции — D·N·H, D·K·H, D·K·H, N·H·D весов. Запрос, ключ и значение читают один

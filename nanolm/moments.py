@@ -142,7 +142,9 @@ def _exit_moments(make: _Maker) -> Iterator[Moment]:
     yield Moment("head", [make.tensor("logit_gradient", "градиент логитов", "v", "compute"), back, matrix], ("logits",))
     if make.cast:
         yield Moment("head_cast", [back, matrix, make.gradient("lm_head", "он же в fp32", "fp32")], _AFTER_HEAD)
-    inner = make.tensor("norm_buffers", "промежуточные нормы", "d", "fp32", NORM_BUFFERS)
+    # LayerNorm считает ядро: если вход и градиент уже в fp32, нужен только выход.
+    kernel = make.spec.norm_bias and make.policy.sizes["stream"] == 4
+    inner = make.tensor("norm_buffers", "промежуточные нормы", "d", "fp32", 1 if kernel else NORM_BUFFERS)
     entry = make.tensor("norm_gradient", "градиент выхода нормы", "d", "stream")
     yield Moment("norm", [*make.stream()[1:], entry, inner], _AFTER_HEAD)
 
@@ -172,32 +174,48 @@ def _ffn_moments(make: _Maker) -> Iterator[Moment]:
 
 def _attention_moments(make: _Maker) -> Iterator[Moment]:
     """Ядро внимания последнего слоя: слитому нужны градиенты q, k и v, наивному — матрицы B·N·S²."""
+    if make.policy.attention == "naive":
+        yield from _naive_moments(make)
+        return
     query, key, context = (make.axes[name] for name in ("query_rotated", "key_rotated", "context"))
-    naive, again = make.policy.attention == "naive", make.policy.checkpointing == "selective"
-    born, done = make.stream(), (*_AFTER_NORM, "ffn", "ffn_copies")
-    if naive and not again:
-        square = make.tensor("probability_gradients", "градиенты вероятностей и оценок", "ns", "compute", 2)
-        yield Moment(
-            "attention",
-            [*born, make.tensor("value_gradient", "градиент значения", key, "compute"), square],
-            (*done, "context"),
-            True,
-        )
-        if make.policy.checkpointing == "none":
-            scores = make.tensor("scores", "оценки до и после маски", "ns", "compute", 2)
-            yield Moment("softmax", [scores, *_arguments(make)], ("logits", "final", "ffn"))
-        return
-    born.append(make.tensor("context_gradient", "градиент выхода внимания", context, "compute"))
-    born.append(make.tensor("query_gradient", "градиент запроса", query, "compute"))
-    if naive:
-        square = make.tensor("scores", "пересчёт: оценки, оценки с маской, вероятности", "ns", "compute", 3)
-        born += [make.tensor("key_contiguous", "ключ подряд", key, "compute"), square]
-        yield Moment("attention", born, (*done, "context"), True)
-        return
-    if again:
+    born = [
+        *make.stream(),
+        make.tensor("context_gradient", "градиент выхода внимания", context, "compute"),
+        make.tensor("query_gradient", "градиент запроса", query, "compute"),
+        make.tensor("key_value_gradients", "градиенты ключа и значения", key, "compute", 2),
+    ]
+    if make.policy.checkpointing == "selective":
         born.append(make.tensor("context_again", "пересчитанный выход", context, "compute"))
-    born.append(make.tensor("key_value_gradients", "градиенты ключа и значения", key, "compute", 2))
-    yield Moment("attention", born, done, True)
+    yield Moment("attention", born, _BEFORE_FFN, True)
+
+
+#: Чего ещё или уже нет, когда последний слой занят вниманием: его полносвязного блока и всего, что после.
+_BEFORE_FFN = (*_AFTER_NORM, "ffn", "ffn_copies")
+
+
+def _naive_moments(make: _Maker) -> Iterator[Moment]:
+    """Прямой проход держит оценки до маски, после неё и вероятности; обратный — вероятности и два градиента."""
+    query, key = make.axes["query_rotated"], make.axes["key_rotated"]
+    done, checkpointing = (*_BEFORE_FFN, "context"), make.policy.checkpointing
+    # Произведению по группам нужны q и k, уложенные подряд: это ещё по копии.
+    packed = [
+        make.tensor("query_packed", "запрос, уложенный по группам", query, "compute"),
+        make.tensor("key_packed", "ключ, уложенный подряд", key, "compute"),
+    ]
+    scores = make.tensor("scores", "оценки до и после маски", "ns", "compute", 2)
+    if checkpointing == "selective":
+        scores = make.tensor("scores", "пересчёт: оценки, они же с маской, вероятности", "ns", "compute", 3)
+        back = make.tensor("context_gradient", "градиент выхода внимания", make.axes["context"], "compute")
+        yield Moment("attention", [*make.stream(), back, *packed, scores], done, True)
+        return
+    if checkpointing == "none":
+        square = make.tensor("probability_gradients", "градиенты вероятностей и оценок", "ns", "compute", 2)
+        value = make.tensor("value_gradient", "градиент значения", key, "compute")
+        yield Moment("attention", [*make.stream(), value, square], done, True)
+        yield Moment("softmax", [packed[0], scores, *_arguments(make)], done)
+        return
+    yield Moment("attention", [*make.stream(), *packed, scores], done, True)
+    yield Moment("softmax", [*packed, scores], done, True)
 
 
 def _last_moments(make: _Maker) -> Iterator[Moment]:
@@ -226,8 +244,10 @@ def _recomputed(make: _Maker, moment: Moment) -> Iterator[Born]:
         sizes = group_bytes(spec, tokens, policy)
         value = sizes["attention"] + sizes["ffn"] - sizes["entry"]
         yield "recomputed", "пересчитанный слой", (("слой", value),)
-    if policy.cast and (moment.layer or moment.name == "loss"):
-        layers = 1 if moment.layer else spec.L
+    # До конца прямого прохода autocast помнит копии всех слоёв, потом — только пересчитанного.
+    forward = moment.name in ("softmax", "loss")
+    if policy.cast and (moment.layer or forward):
+        layers = spec.L if forward else 1
         one = sum(multiply(weight_factors(op, spec)) // op.layers for op in copied(spec) if inside_layer(op))
         count: Factor = ("L", layers) if layers > 1 else ("1", 1)
         yield "layer_copies", "копии матриц слоя", (count, ("параметры слоя", one), ("байт", policy.sizes["compute"]))
