@@ -114,7 +114,8 @@ def docs(session: nox.Session) -> None:
 @session
 def lint(session: nox.Session) -> None:
     """Стиль и типы: ruff check, ruff format --check, mypy --strict."""
-    install(session, groups=("lint",))
+    # Без torch и transformers mypy не видит типов, с которыми работает модель.
+    install(session, "model", "figures", groups=("test", "lint"))
     session.run("ruff", "check", *session.posargs)
     session.run("ruff", "format", "--check")
     session.run("mypy")
