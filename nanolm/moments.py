@@ -222,8 +222,9 @@ def _last_moments(make: _Maker) -> Iterator[Moment]:
     """Всё сохранённое отпущено: остался градиент эмбеддинга, потом шаг оптимизатора."""
     done = ("logits", "activations", "copies")
     born = [*make.stream(), make.gradient("embedding", "градиент эмбеддинга", "gradients")]
-    if make.spec.tie_embeddings:
-        # Два градиента одной матрицы складываются в новый тензор; поток к этому времени отпущен.
+    if make.spec.tie_embeddings and not make.cast:
+        # Градиент головы — вид на транспонированное, прибавить к нему на месте нельзя: сумма занимает
+        # новый тензор (поток к этому времени отпущен). Под autocast он приведён к fp32 и лежит отдельно.
         born[0] = make.gradient("embedding", "сумма градиентов связанной матрицы", "gradients")
     yield Moment("embedding", born, done)
     weights = [op for op in make.rows.values() if op.weight]

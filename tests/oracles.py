@@ -25,7 +25,10 @@ def attention_parameters(s: Spec) -> int:
     if s.kv_rank:  # латентное внимание: сжатие и восстановление вместо прямых проекций
         query = s.H + s.rope_H
         through = s.q_rank * (s.D + s.N * query) if s.q_rank else s.D * s.N * query
-        return through + s.D * (s.kv_rank + s.rope_H) + s.kv_rank * s.N * (s.H + s.value_H) + s.N * s.value_H * s.D
+        latent = s.D * (s.kv_rank + s.rope_H) + s.kv_rank * s.N * (s.H + s.value_H) + s.N * s.value_H * s.D
+        # Смещения есть только у сжатий и у выхода.
+        biases = s.qkv_bias * (s.q_rank + s.kv_rank + s.rope_H) + s.out_bias * s.D
+        return through + latent + biases + s.sinks * s.N
     matrices = 2 * s.D * s.N * s.H + 2 * s.D * s.K * s.H
     return matrices + s.qkv_bias * (s.N + 2 * s.K) * s.H + s.out_bias * s.D + s.sinks * s.N
 
