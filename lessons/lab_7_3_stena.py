@@ -85,7 +85,7 @@ def format_question(question, sot, eot):
 # Застряли — запустите следующую ячейку: с каждым разом подсказка подробнее. Решение сложено под ней.
 
 # %%
-hint("7.3/format-question", 1)
+hint("7.3/format-question")
 
 
 # %% tags=["solution"]
@@ -177,7 +177,7 @@ def layers_before_wall(cap, embedding, layer):
 
 
 # %%
-hint("7.3/layers", 1)
+hint("7.3/layers")
 
 
 # %% tags=["solution"]

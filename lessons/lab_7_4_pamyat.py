@@ -54,7 +54,17 @@ from nanolm.exercises import check, hint
 from nanolm.figures import prose, stacked_bars, table
 from nanolm.hardware import gpu
 from nanolm.spec import Spec
-from nanolm.units import GB, GIB, decimal, gb, gib, number, percent, plural, short
+from nanolm.units import (
+    GB,
+    GIB,
+    counted,
+    decimal,
+    gb,
+    gib,
+    number,
+    percent,
+    short,
+)
 from nanolm.zoo import preset
 
 # %% [markdown]
@@ -546,7 +556,7 @@ assert ratio > 10
 
 # %% tags=["remove-cell"]
 prose(
-    a_ratio=number(ratio, 0),
+    a_ratio=counted(ratio, "раз", "раза", "раз"),
     a_scenario_ratio=number(
         exact["геометрия сценария"]["activations"]
         / GIB
@@ -559,7 +569,7 @@ prose(
 )
 
 # %% [markdown]
-# Формула ошиблась в {glue:text}`a_scenario_ratio`–{glue:text}`a_ratio` раз. У Gemma активации —
+# Формула ошиблась в {glue:text}`a_scenario_ratio`–{glue:text}`a_ratio`. У Gemma активации —
 # {glue:text}`a_gemma`, больше состояний оптимизатора. И ещё {glue:text}`a_extra` — логиты и временные
 # буферы: каждый токен пакета получает оценку для каждого из {glue:text}`a_vocabulary` слов словаря. В
 # калькуляторе этой строки нет вообще.
@@ -617,13 +627,8 @@ inputs = {
     recipe: training_memory(gemma, BATCH_SIZE, MAX_LENGTH, recipe)["input"]
     for recipe in ("fp32", "bf16")
 }
-print(
-    "вход, fp32:",
-    number(inputs["fp32"]),
-    "байт; bf16:",
-    number(inputs["bf16"]),
-    "байт",
-)
+for recipe, size in inputs.items():
+    print(f"вход, {recipe}:", counted(size, "байт", "байта", "байт"))
 assert inputs["fp32"] == inputs["bf16"] == 2 * 8 * BATCH_SIZE * MAX_LENGTH
 
 # %% [markdown]
@@ -827,19 +832,17 @@ prose(
     p_result="сошлись до байта"
     if measured
     else "сверить не удалось: PyTorch не установлен",
-    p_peak=f"{number(peak_gap)}\u00a0{plural(peak_gap, 'байт', 'байта', 'байт')}"
-    if rows
-    else "не измерена",
+    p_peak=counted(peak_gap, "байт", "байта", "байт") if rows else "не измерена",
     p_tolerance=percent(rows["peak"].tolerance, 0) if rows else "несколько процентов",
     p_activations=number(forecast["activations"]),
-    p_formula=number(by_formula, 0),
-    p_ratio=number(forecast["activations"] / by_formula, 0),
+    p_formula=counted(by_formula, "байт", "байта", "байт"),
+    p_ratio=counted(forecast["activations"] / by_formula, "раз", "раза", "раз"),
 )
 
 # %% [markdown]
 # Прогноз и измерение {glue:text}`p_result`. У пика допуск — {glue:text}`p_tolerance`: кроме тензоров модели,
 # в нём живут рабочие буферы ядер. Здесь разница — {glue:text}`p_peak`. Упрощённая формула дала бы для
-# активаций {glue:text}`p_formula` байт вместо {glue:text}`p_activations`, в {glue:text}`p_ratio` раз меньше.
+# активаций {glue:text}`p_formula` вместо {glue:text}`p_activations`, в {glue:text}`p_ratio` меньше.
 # Так же проверяется любая геометрия: `python -m nanolm.probe verify --help`.
 #
 # ## Что поможет поместиться

@@ -84,6 +84,7 @@ from nanolm.units import (
     GB,
     GIB,
     NBSP,
+    counted,
     decimal,
     gb,
     gib,
@@ -935,7 +936,7 @@ prose(
     t_price=decimal(price, 1),
     t_flops_six=scientific(6 * 7e9 * tokens, 1),
     t_llama_ratio=number(15e12 / exact.total, 0),
-    t_llama_times=number(15e12 / exact.total / 20, 0),
+    t_llama_times=counted(15e12 / exact.total / 20, "раз", "раза", "раз"),
     t_llama_cost=short(llama_plan.cost, 2),
     t_lab_mfu=percent(4e13 / gpu("rtx-4080").rate("bf16"), 0),
     mfu_slow=decimal(
@@ -955,7 +956,7 @@ prose(
 # доли суток в смете — самообман.
 #
 # Llama-3-8B обучали на 15 трлн токенов, по {glue:text}`t_llama_ratio` на параметр: в
-# {glue:text}`t_llama_times` раз больше, чем советует Chinchilla, и по нашей цене это {glue:text}`t_llama_cost`
+# {glue:text}`t_llama_times` больше, чем советует Chinchilla, и по нашей цене это {glue:text}`t_llama_cost`
 # долларов. Совет говорит о наименьшей работе *обучения*. Кто собирается моделью пользоваться, тот
 # переучивает маленькую: каждый токен вывода обойдётся дешевле.
 #
@@ -1335,7 +1336,7 @@ check("9/kv-cache", kv_cache_bytes)
 # %%
 cache = budget.kv_cache_bytes(llama)
 without_gqa = budget.kv_cache_bytes(llama.replace(K=N))
-print("на токен:      ", number(cache.total // S), "байт")
+print("на токен:      ", counted(cache.total // S, "байт", "байта", "байт"))
 print("на 8192 токена:", gib(cache.total))
 print("без GQA:       ", gib(without_gqa.total))
 print(cache.explain())
@@ -1437,7 +1438,7 @@ prose(
 # ### Шаг декодирования: за что ждём
 #
 # Чтобы выдать по одному токену на последовательность, карта читает из памяти все веса и весь кеш и делает
-# $2P$ умножений на токен. Чтение и счёт идут одновременно, ждать приходится дольшего {cite}`pope2022`:
+# $2P$ операций на токен. Чтение и счёт идут одновременно, ждать приходится дольшего {cite}`pope2022`:
 #
 # $$
 # t = \max\!\left(\frac{\text{байты весов} + \text{байты кеша}}{\text{пропускная способность}},\;
@@ -2102,12 +2103,12 @@ table(
 # %%
 per_token_layer = sum(line.value for line in kept) // (L * S)
 by_formula = 2 * (7 * D - N * H + 2 * K * H + 4 * F) + 4 * (N + 2)
-print(number(per_token_layer), "байт на токен и слой")
+print(counted(per_token_layer, "байт", "байта", "байт"), "на токен и слой")
 assert per_token_layer == by_formula
 
 # %% tags=["remove-cell"]
 prose(
-    x_bytes=number(per_token_layer),
+    x_bytes=counted(per_token_layer, "байт", "байта", "байт"),
     x_big_d=decimal((per_token_layer - 4 * (N + 2)) / 2 / D, 1),
     x_small=number(4 * (N + 2)),
     x_selective=gib(
@@ -2127,7 +2128,7 @@ prose(
 )
 
 # %% [markdown]
-# Итого {glue:text}`x_bytes` байт на токен и слой, то есть {glue:text}`x_big_d` $D$ значений bfloat16 и ещё
+# Итого {glue:text}`x_bytes` на токен и слой, то есть {glue:text}`x_big_d` $D$ значений bfloat16 и ещё
 # {glue:text}`x_small` байт статистик в fp32. В формулах `stream` — точность остаточного потока, `compute` —
 # точность вычислений; при смешанной точности обе bfloat16. Проверьте по списку: нет $q$ и $k$ до поворота,
 # нет остатка после полносвязного блока — он же вход следующего блока и там уже посчитан.

@@ -206,7 +206,16 @@ class Parameters(Account):
     @property
     def non_embedding(self) -> int:
         """N из правила 6N: без эмбеддинга, позиций и отдельной выходной головы."""
-        return self.total - self["embedding"] - self["positions"] - self["lm_head"]
+        return self.total - self._outside
+
+    @property
+    def active_non_embedding(self) -> int:
+        """То же для одного токена: у смеси во FLOPs входят только k экспертов из E."""
+        return self.active - self._outside
+
+    @property
+    def _outside(self) -> int:
+        return self["embedding"] + self["positions"] + self["lm_head"]
 
 
 class InferenceMemory(Account):
@@ -680,6 +689,11 @@ def _input_lines(tokens: tuple[Factor, ...]) -> Iterator[Line]:
         yield Line(name, "input", title, (*tokens, ("байт[int64]", 8)))
 
 
+def _both(op: str, tensor: str) -> str:
+    """Операция и её тензор; одинаковые названия — один раз."""
+    return op if op == tensor else f"{op}: {tensor}"
+
+
 class Policy:
     """Что из тензоров таблицы живёт до обратного прохода и в какой точности."""
 
@@ -722,7 +736,7 @@ class Policy:
         sizes = [tokens[1] if axis == "s" else axis_factors(axis, spec)[0] for axis in axes]
         component = "logits" if op.component == "lm_head" else "activations"
         size: Factor = (f"байт[{tensor.dtype}]", self.sizes[tensor.dtype])
-        return Line(tensor.name, component, f"{op.title}: {tensor.title}", (*factors, *sizes, size))
+        return Line(tensor.name, component, _both(op.title, tensor.title), (*factors, *sizes, size))
 
 
 def _activation_lines(spec: Spec, tokens: tuple[Factor, ...], policy: Policy) -> Iterator[Line]:

@@ -261,7 +261,7 @@ def print_answer(answer: str, prog: str) -> int:
 def main() -> int:
     """`nanolm budget …`, `nanolm diff …` и `nanolm probe …`."""
     prepare_console()
-    commands = {"budget": lambda rest: budget(rest, "nanolm budget"), "diff": _diff, "probe": _probe}
+    commands: dict[str, Callable[[list[str], str], int]] = {"budget": budget, "diff": _diff, "probe": probe}
     name, rest = (sys.argv[1] if len(sys.argv) > 1 else ""), sys.argv[2:]
     if name in ("", "-h", "--help"):
         lines = ("budget  счета модели", "diff    разница двух счетов построчно", "probe   измерения (нужен torch)")
@@ -269,22 +269,22 @@ def main() -> int:
         return print_answer(usage, "nanolm")
     if name not in commands:
         fail("nanolm", f"{name}: нужно одно из: {', '.join(commands)}")
-    return commands[name](rest)
+    return commands[name](rest, f"nanolm {name}")
 
 
-def _diff(rest: list[str]) -> int:
+def _diff(rest: list[str], prog: str) -> int:
     from nanolm.diff_cli import main as diff
 
-    return diff(rest, "nanolm diff")
+    return diff(rest, prog)
 
 
-def _probe(rest: list[str]) -> int:
+def probe(rest: list[str], prog: str) -> int:
+    """`probe`: измерения; без torch — одна строка о том, чего не хватает."""
     try:
-        from nanolm.probe import main as probe
+        from nanolm.probe_cli import main as measure
     except ModuleNotFoundError as error:
-        fail("nanolm probe", f"не хватает пакета {error.name}: измерениям нужно дополнение nanolm[model]")
-
-    return int(probe(rest, "nanolm probe"))
+        fail(prog, f'не хватает пакета {error.name}: измерениям нужен torch, pip install ".[model]" в папке проекта')
+    return measure(rest, prog)
 
 
 # --- Язык и кодировка ---------------------------------------------------------------------------

@@ -100,6 +100,8 @@ class Difference:
         if not self.rows:
             return f"{self.b.title}: разницы нет"
         title = self.b.title if self.a.title == self.b.title else f"{self.a.title} → {self.b.title}"
+        # Разница вывода — по пику: рабочие буферы тоже занимают карту.
+        title += ", вместе с рабочими буферами" if isinstance(self.b, InferenceMemory) else ""
         return f"{title}\n{text_table(self._head(), self._table())}"
 
     def _repr_html_(self) -> str:

@@ -287,7 +287,7 @@ class Fit:
             f"{_TITLES[self.goal].capitalize()} на {self.card.title}: {verdict}. {balance}, {gap}.",
             f"наибольший пакет при S = {units.number(self.plan['S'])}: {batch}",
             f"наибольший контекст при B = {units.number(self.plan['B'])}: {context}",
-            f"наименьшее число карт ({split}): {'не найдено' if self.fewest_cards is None else self.fewest_cards}",
+            f"наименьшее число карт ({split}): {self.fewest_cards or 'при таком пакете не хватит никакого'}",
         ]
 
     def _table(self) -> list[tuple[str, ...]]:

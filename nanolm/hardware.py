@@ -94,6 +94,11 @@ class Gpu:
             object.__setattr__(self, name, given[name])
 
     @property
+    def unified(self) -> bool:
+        """Память общая с процессором (Apple): второй такой карты рядом не поставить."""
+        return self.title.startswith("Apple")
+
+    @property
     def best_16bit(self) -> str:
         """Тип, в котором карта учит в 16 битах: «bf16», а где его нет — «fp16»."""
         return "bf16" if "bf16" in self.flops_per_s else "fp16"

@@ -16,9 +16,9 @@ from __future__ import annotations
 if __name__ == "__main__":  # раньше определений: иначе модуль загрузился бы дважды
     import sys
 
-    from nanolm.probe_cli import main as run
+    from nanolm.cli import probe
 
-    sys.exit(run(sys.argv[1:], "python -m nanolm.probe"))
+    sys.exit(probe(sys.argv[1:], "python -m nanolm.probe"))
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass

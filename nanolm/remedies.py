@@ -141,10 +141,14 @@ def _recipe(problem: Training) -> list[Change]:
     return [
         Change({"recipe": name}, _fixed(*_RECIPE_WORDS[name][:2]), _RECIPE_WORDS[name][2])
         for name in _LIGHTER[problem.plan["recipe"]]
+        # Учить в bf16 карта без таких ядер может, но считает во много раз медленнее: это не лекарство.
+        if problem.card.best_16bit == "bf16"
     ]
 
 
 def _shard(problem: Training) -> list[Change]:
+    if problem.card.unified:
+        return []
     titles = {
         "zero1": "ZeRO-1: состояние оптимизатора по частям",
         "zero2": "ZeRO-2: ещё и градиенты по частям",
@@ -231,7 +235,7 @@ def _in_turns(problem: Inference) -> list[Change]:
 
 
 def _tensor_parallel(problem: Inference) -> list[Change]:
-    if len(tensor_parallel_cards(problem.spec, problem.spec.N)) < 2:
+    if problem.card.unified or len(tensor_parallel_cards(problem.spec, problem.spec.N)) < 2:
         return []
 
     def words(problem: Problem, plan: Plan) -> tuple[str, str]:

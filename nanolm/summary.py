@@ -10,7 +10,7 @@ from nanolm.spec import NOTATION, Spec, whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from nanolm.budget import DecodeStep
+    from nanolm.budget import Account, DecodeStep
     from nanolm.fit import Fit
     from nanolm.hardware import Gpu
 
@@ -48,6 +48,8 @@ class Question:
             raise ValueError("tokens: чтобы посчитать время обучения, назовите карту ключом gpu")
         if fit is not None and self.card is None:
             raise ValueError("fit: чтобы ответить, что поместится, назовите карту ключом gpu")
+        if self.gpus > 1 and self.card is None:
+            raise ValueError("gpus: чтобы разделить модель между картами, назовите карту ключом gpu")
         if price is not None and tokens is None:
             raise ValueError("price: цена нужна вместе с числом токенов, ключ tokens")
 
@@ -205,8 +207,8 @@ def _geometry(q: Question) -> str:
 
 
 def _parameter_remarks(q: Question) -> str:
-    active, body = units.number(q.parameters.active), units.number(q.parameters.non_embedding)
-    return f"работает на токен: {active};  без эмбеддинга и головы (N из 6N): {body}"
+    active, body = units.number(q.parameters.active), units.number(q.parameters.active_non_embedding)
+    return f"работает на токен: {active};  из них без эмбеддинга и головы (N из 6N): {body}"
 
 
 def _flops_remarks(q: Question) -> str:
@@ -231,7 +233,9 @@ def _card_sections(q: Question) -> list[str]:
     lines = [f"Карта: {card.title}, доступно {units.both_bytes(card.usable_bytes)}{assumed}"]
     for _, title, need in q.fits():
         verdict = "помещается" if need <= card.usable_bytes else "не помещается"
-        lines.append(f"{title}: нужно {units.both_bytes(need)} — {verdict}")
+        lines.append(f"{title}: нужно {units.both_bytes(need)} — на одну карту {verdict}")
+    if q.gpus > 1:
+        lines.append(_sharded(q, card))
     if q.decode is not None:
         lines.append(
             f"шаг декодирования: не быстрее {units.duration(q.decode.seconds)}, ограничивает {q.decode.bound}; "
@@ -245,7 +249,29 @@ def _card_sections(q: Question) -> list[str]:
     return ["\n".join(lines)]
 
 
+def _sharded(q: Question, card: Gpu) -> str:
+    """Обучение, разделённое между картами: на каждой — свой пакет и своя доля состояний."""
+    from nanolm.sharding import shard_training
+
+    need = shard_training(q.training, q.gpus, "zero3").total
+    verdict = "помещается" if need <= card.usable_bytes else "не помещается"
+    cards = f"{units.number(q.gpus)} {units.plural(q.gpus, 'карте', 'картах', 'картах')}"
+    return f"обучение на {cards} с ZeRO-3, B на каждой: по {units.both_bytes(need)} — {verdict}"
+
+
 def explanation(question: Question) -> str:
-    """Все счета построчно: название, формула буквами, формула числами, результат."""
-    accounts = (question.parameters, question.flops, question.kv_cache, question.inference, question.training)
-    return "\n\n".join(f"{account.title}\n{account.explain()}" for account in accounts)
+    """Все счета построчно, по компонентам: название, формула буквами, формула числами, результат."""
+    q = question
+    accounts = (q.parameters, q.flops, q.kv_cache, q.inference, q.training)
+    answers = [] if q.fit is None else [str(q.fit)]
+    return "\n\n".join([*map(_explained, accounts), *_card_sections(q), *answers])
+
+
+def _explained(account: Account) -> str:
+    """Счёт с подзаголовком на каждый непустой компонент."""
+    lines = [f"{account.title}: {units.number(account.total)} {account.unit}"]
+    for name, total in account.items():
+        if total:
+            lines.append(f"  {budget.TITLES[name]}: {units.number(total)}")
+            lines += [f"    {line}" for line in account.explain(name).split("\n")]
+    return "\n".join(lines)

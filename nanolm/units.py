@@ -18,7 +18,8 @@ GB = 10**9
 _BINARY = ((1024**5, "ПиБ"), (1024**4, "ТиБ"), (GIB, "ГиБ"), (MIB, "МиБ"), (KIB, "КиБ"))
 _DECIMAL = ((10**15, "ПБ"), (10**12, "ТБ"), (10**9, "ГБ"), (10**6, "МБ"), (10**3, "кБ"))
 _SHORT = ((10**12, "трлн"), (10**9, "млрд"), (10**6, "млн"), (10**3, "тыс."))
-_PREFIX = ((1e24, "И"), (1e21, "З"), (1e18, "Э"), (1e15, "П"), (1e12, "Т"), (1e9, "Г"), (1e6, "М"), (1e3, "к"))
+#: Приставки — латиницей: у латинской единицы русская приставка смешала бы два алфавита в одном слове.
+_PREFIX = ((1e24, "Y"), (1e21, "Z"), (1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _TIME = ((86_400.0, "сут"), (3_600.0, "ч"), (60.0, "мин"), (1.0, "с"), (1e-3, "мс"), (1e-6, "мкс"), (1e-9, "нс"))
 _SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
@@ -99,7 +100,7 @@ si = short
 
 
 def prefixed(value: float, unit: str, digits: int = 3) -> str:
-    """Приставка СИ: `prefixed(9.89e14, "FLOP/s")` → «989 ТFLOP/s»."""
+    """Приставка СИ к единице, записанной латиницей: `prefixed(9.89e14, "FLOP/s")` → «989 TFLOP/s»."""
     return _scaled(value, tuple((step, prefix + unit) for step, prefix in _PREFIX), unit, digits)
 
 
@@ -122,3 +123,12 @@ def plural(count: int, one: str, few: str, many: str) -> str:
     if tail in range(11, 15):
         return many
     return {1: one, 2: few, 3: few, 4: few}.get(tail % 10, many)
+
+
+def counted(value: float, one: str, few: str, many: str, digits: int = 0) -> str:
+    """Число и слово при нём: `counted(24, "раз", "раза", "раз")` → «24 раза». При дроби слово — как при двух: «2,2 раза».
+
+    Форму выбирает показанное число, а не точное: 23,6 без дробных знаков — это «24 раза».
+    """
+    word = few if digits else plural(round(value), one, few, many)
+    return number(float(value), digits) + NBSP + word

@@ -470,10 +470,10 @@ def test_console_script_with_an_unknown_command(nanolm: Any, word: str) -> None:
 
 
 def test_probe_without_torch_is_one_line(nanolm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "nanolm.probe", None)
+    monkeypatch.setitem(sys.modules, "nanolm.probe_cli", None)
     code, output, errors = nanolm("probe", "verify")
     assert (code, output) == (2, "")
-    assert errors.startswith("nanolm probe: ошибка: не хватает пакета nanolm.probe")
+    assert errors.startswith("nanolm probe: ошибка: не хватает пакета nanolm.probe_cli")
     assert len(errors.splitlines()) == 1
 
 

@@ -150,10 +150,17 @@ def test_duration(seconds: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(9.89e14, "989 ТFLOP/s"), (1.979e15, "1,98 ПFLOP/s"), (5.0, "5,00 FLOP/s"), (4e3, "4,00 кFLOP/s")],
+    [(9.89e14, "989 TFLOP/s"), (1.979e15, "1,98 PFLOP/s"), (5.0, "5,00 FLOP/s"), (4e3, "4,00 kFLOP/s")],
 )
 def test_rates_have_a_prefix_and_a_unit(value: float, text: str) -> None:
     assert plain(units.prefixed(value, "FLOP/s")) == text
+
+
+def test_prefixes_of_a_latin_unit_are_latin() -> None:
+    """«ТFLOP/s» с русской «Т» не найти поиском и не вставить в формулу."""
+    shown = [units.prefixed(10.0**power, "FLOPs").split(NBSP)[1] for power in range(3, 27, 3)]
+    assert shown == [prefix + "FLOPs" for prefix in "kMGTPEZY"]
+    assert all(name.isascii() for name in shown)
 
 
 @pytest.mark.parametrize(
@@ -187,3 +194,14 @@ def test_infinity_is_shown_not_raised(show: object, value: float) -> None:
 )  # fmt: skip
 def test_plural(count: int, form: str) -> None:
     assert units.plural(count, "слой", "слоя", "слоёв") == form
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "text"),
+    [
+        (24, 0, "24 раза"), (23.6, 0, "24 раза"), (24.6, 0, "25 раз"), (1, 0, "1 раз"), (111, 0, "111 раз"),
+        (2.2, 1, "2,2 раза"), (5.0, 1, "5,0 раза"), (1_572_864, 0, "1 572 864 раза"),
+    ],
+)  # fmt: skip
+def test_counted_agrees_with_the_number_that_is_shown(value: float, digits: int, text: str) -> None:
+    assert plain(units.counted(value, "раз", "раза", "раз", digits)) == text

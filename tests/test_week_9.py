@@ -93,7 +93,7 @@ EXPECTED = {
     "chinchilla_ratio": "20",
     "t_lab_mfu": "41\u00a0%",
     "t_llama_ratio": ru(15e12 / TOTAL, 0),
-    "t_llama_times": ru(15e12 / TOTAL / 20, 0),
+    "t_llama_times": ru(15e12 / TOTAL / 20, 0) + "\u00a0раза",
     # шаг 3
     "m_seven_gb": "112\u00a0ГБ",
     "m_seven_gib": ru(16 * 7e9 / 2**30, 1) + "\u00a0ГиБ",

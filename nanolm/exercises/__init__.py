@@ -18,7 +18,7 @@ import difflib
 import random
 from typing import Any
 
-from nanolm.exercises import judge, scenarios
+from nanolm.exercises import judge, scenarios, text
 from nanolm.exercises.answer import shown
 from nanolm.exercises.formulas import SCENARIOS
 from nanolm.exercises.lab_7_2 import EXERCISES as _LAB_7_2
@@ -76,6 +76,8 @@ def check(id: str, answer: Any, seed: int | None = None) -> Result:  # noqa: A00
     `seed` повторяет случайные точки прошлой проверки (`Result.seed`); без него они каждый раз новые.
     """
     exercise = _find(id)
+    if exercise is None and _about_text(id):
+        return text.check(id, answer, seed)
     if exercise is None:
         return Result(shown(id), "", "error", _unknown(id), "unknown-exercise")
     seed = random.SystemRandom().randrange(2**32) if seed is None else seed
@@ -86,6 +88,8 @@ def check(id: str, answer: Any, seed: int | None = None) -> Result:  # noqa: A00
 def hint(id: str, level: int | None = None) -> Hint:  # noqa: A002 — так зовётся в уроках
     """Следующая подсказка; `level` (с единицы) — именно эта, счёт показанных не сдвигает."""
     exercise = _find(id)
+    if exercise is None and _about_text(id):
+        return text.hint(id, level)
     if exercise is None:
         return Hint(shown(id), 0, 0, _unknown(id))
     total = len(exercise.hints)
@@ -98,6 +102,11 @@ def hint(id: str, level: int | None = None) -> Hint:  # noqa: A002 — так з
     return Hint(exercise.id, level, total, exercise.hints[level - 1] + last)
 
 
+def _about_text(id_: Any) -> bool:
+    """Упражнение лабораторных 7.1 и 7.3: там ответ — строка или список, и судят его другие правила."""
+    return isinstance(id_, str) and id_ in text.IDS
+
+
 def _find(id_: Any) -> Exercise | None:
     return _ALL.get(id_.strip()) if isinstance(id_, str) else None
 
@@ -105,5 +114,5 @@ def _find(id_: Any) -> Exercise | None:
 def _unknown(id_: Any) -> str:
     if not isinstance(id_, str):
         return f"Первым аргументом идёт id упражнения, строка, а получено {shown(id_)}."
-    near = difflib.get_close_matches(id_, _ALL, 1, 0.5)
+    near = difflib.get_close_matches(id_, (*_ALL, *text.IDS), 1, 0.5)
     return f"Упражнения «{id_}» нет. " + (f"Возможно, «{near[0]}»?" if near else f"Есть: {', '.join(_ALL)}.")

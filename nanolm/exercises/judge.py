@@ -180,7 +180,14 @@ def _compared(run: Run) -> Result:
 def _praise(run: Run) -> str:
     known, total = len(run.exercise.given), len(run.points)
     accuracy = "; точность " + run.exercise.accuracy if run.exercise.tolerance else "; совпадение точное"
-    return f"Все проверки сошлись: {total} из {total} ({known} заданные и {total - known} случайных{accuracy})."
+    return f"Все проверки сошлись: {total} из {total} ({points(known, total - known)}{accuracy})."
+
+
+def points(given: int, chance: int) -> str:
+    """Сколько точек проверено: «2 заданные и 2 случайные», «8 заданных и 10 случайных»."""
+    first = units.plural(given, "заданная", "заданные", "заданных")
+    second = units.plural(chance, "случайная", "случайные", "случайных")
+    return f"{given} {first} и {chance} {second}"
 
 
 def _unknown(run: Run, fits: Sequence[bool]) -> str:

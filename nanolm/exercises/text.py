@@ -18,12 +18,16 @@ from typing import Any, NamedTuple
 from nanolm.exercises import attempt, lab_7_1, lab_7_3
 from nanolm.exercises.answer import contains_ellipsis, cut, shown
 from nanolm.exercises.failures import NOT_WRITTEN, explain
+from nanolm.exercises.judge import points
 from nanolm.exercises.phrase import Phrase
 from nanolm.exercises.result import Finding, Hint, Result
 
 __all__ = ["check", "hint"]
 
 _ALL = {exercise.id: exercise for exercise in (*lab_7_1.EXERCISES, *lab_7_3.EXERCISES)}
+#: Упражнения, которые судит этот модуль; `nanolm.exercises` передаёт их сюда.
+IDS = tuple(_ALL)
+
 #: Сколько подсказок к упражнению уже показано.
 _shown_hints: dict[str, int] = {}
 
@@ -157,7 +161,7 @@ def _compared(run: Run) -> Result:
     fits = [mine == right for mine, right in zip(got, expected, strict=True)]
     if all(fits):
         known, total = len(run.exercise.given), len(fits)
-        praise = f"Все проверки сошлись: {total} из {total} ({known} заданные и {total - known} случайных)."
+        praise = f"Все проверки сошлись: {total} из {total} ({points(known, total - known)})."
         return run.result("correct", Finding(None, praise), passed=total)
     at = fits.index(False)
     finding = _diagnosis(run, got) or Finding(None, _unknown(fits), f'Подсказка: hint("{run.exercise.id}").')
