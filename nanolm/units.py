@@ -126,9 +126,10 @@ def plural(count: int, one: str, few: str, many: str) -> str:
 
 
 def counted(value: float, one: str, few: str, many: str, digits: int = 0) -> str:
-    """Число и слово при нём: `counted(24, "раз", "раза", "раз")` → «24 раза». При дроби слово — как при двух: «2,2 раза».
+    """Число и слово при нём: `counted(24, "раз", "раза", "раз")` → «24 раза».
 
-    Форму выбирает показанное число, а не точное: 23,6 без дробных знаков — это «24 раза».
+    Форму выбирает показанное число, а не точное: 23,6 без дробных знаков — это «24 раза». При дроби слово
+    стоит в родительном падеже единственного числа: «2,2 раза».
     """
     word = few if digits else plural(round(value), one, few, many)
     return number(float(value), digits) + NBSP + word

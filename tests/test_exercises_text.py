@@ -8,6 +8,7 @@ import time
 import pytest
 
 from nanolm.exercises import lab_7_1, lab_7_3
+from nanolm.exercises.judge import points
 from nanolm.exercises.text import check, hint
 
 EXERCISES = (*lab_7_1.EXERCISES, *lab_7_3.EXERCISES)
@@ -167,3 +168,16 @@ def test_texts_are_russian_and_escaped():
         for mistake in exercise.mistakes:
             assert mistake.meaning.endswith((".", "?"))
             assert mistake.hint.endswith((".", "?", "…).", "\\n."))
+
+
+@pytest.mark.parametrize(
+    ("given", "chance", "text"),
+    [
+        (1, 21, "1 заданная и 21 случайная"),
+        (2, 2, "2 заданные и 2 случайные"),
+        (8, 10, "8 заданных и 10 случайных"),
+        (11, 12, "11 заданных и 12 случайных"),
+    ],
+)
+def test_counts_of_points_agree_with_their_words(given, chance, text):
+    assert points(given, chance) == text
