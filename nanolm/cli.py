@@ -210,7 +210,7 @@ def flagged(message: str) -> str:
     return f"--{message.replace(name, flag, 1)}" if flag in {*_SIZES, *_SWITCHES, *_OTHER} else message
 
 
-_OTHER = ("preset", "gpu", "gpus", "tokens", "mfu", "price", "dtype", "fit")
+_OTHER = ("preset", "config", "gpu", "gpus", "tokens", "mfu", "price", "dtype", "fit", "repeats", "new-tokens")
 
 
 def _answer(args: argparse.Namespace) -> str:

@@ -37,6 +37,7 @@ def main(argv: list[str], prog: str) -> int:
     left, right = argv[:place], argv[place + 1 :]
     try:
         first, second = parser.parse_args(left), parser.parse_args([*_inherited(left, right), *right])
+        _refuse(parser, first, second)
         a, b = cli.question_of(first), cli.question_of(second)
         answer = _answer(a, b, second)
     except ValueError as error:
@@ -52,6 +53,20 @@ def _parser(prog: str) -> cli.Parser:
     text = f"какой счёт сравнить: {', '.join(ACCOUNTS)} (по умолчанию все, что различаются)"
     parser.add_argument("--of", choices=ACCOUNTS, metavar="СЧЁТ", help=text)
     return parser
+
+
+#: Ключи команды budget, на которые разница двух счетов ответить не может.
+_FOREIGN = ("gpu", "gpus", "tokens", "price", "fit", "explain", "list_presets", "list_gpus")
+
+
+def _refuse(parser: cli.Parser, *sides: argparse.Namespace) -> None:
+    """Отказать ключам, которые иначе молча пропали бы."""
+    for args in sides:
+        for name in _FOREIGN:
+            if getattr(args, name) != parser.get_default(name):
+                raise ValueError(f"--{name.replace('_', '-')}: у разницы двух счетов такого ключа нет")
+    if any(args.config == "-" for args in sides):
+        raise ValueError("--config: стандартный ввод не прочесть дважды, сохраните config.json в файл")
 
 
 def _inherited(left: list[str], right: list[str]) -> list[str]:

@@ -10,16 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from nanolm.checks import check_tokens
+from nanolm.spec import shown, whole
 
 if TYPE_CHECKING:
     from nanolm.cache import KVCache
     from nanolm.model import NanoLM
+
+
+#: Холоднее не бывает: и соседние числа fp32 при такой температуре разводит до вероятностей 1 и 0.
+_COLDEST = 1e-30
 
 
 @dataclass(frozen=True)
@@ -36,23 +41,27 @@ class Sampling:
     top_p: float | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.temperature < float("inf"):
-            raise ValueError(f"temperature = {self.temperature}: нужно конечное число не меньше 0")
-        if self.top_k is not None and self.top_k < 1:
-            raise ValueError(f"top_k = {self.top_k}: нужно целое число не меньше 1")
-        if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p = {self.top_p}: нужно число больше 0 и не больше 1")
+        if not _is_number(self.temperature) or not 0 <= self.temperature < float("inf"):
+            raise ValueError(f"temperature = {shown(self.temperature)}: нужно конечное число не меньше 0")
+        if self.top_k is not None:
+            whole("top_k", self.top_k)
+        if self.top_p is not None and (not _is_number(self.top_p) or not 0 < self.top_p <= 1):
+            raise ValueError(f"top_p = {shown(self.top_p)}: нужно число больше 0 и не больше 1")
 
     def choose(self, logits_BV: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
         """Следующий токен каждой строки, `token_B`. У строки свой генератор: соседи на неё не влияют."""
         if self.temperature == 0:
             return logits_BV.argmax(-1)
         count = min(self.top_k or logits_BV.shape[-1], logits_BV.shape[-1])
-        top_Bk, token_Bk = (logits_BV.float() / self.temperature).topk(count, dim=-1)
-        share_Bk = top_Bk.softmax(-1)
+        top_Bk, token_Bk = logits_BV.float().topk(count, dim=-1)
+        # Сначала вычесть максимум: тогда деление на малую температуру уводит в -∞ только проигравших. При ещё
+        # меньшей, чем _COLDEST, выбор тот же самый, а в fp32 она обратилась бы в ноль.
+        share_Bk = ((top_Bk - top_Bk[:, :1]) / max(self.temperature, _COLDEST)).softmax(-1)
         if self.top_p is not None:
             # Токен остаётся, если более вероятные ещё не набрали p: первый остаётся всегда.
-            share_Bk = share_Bk.masked_fill(share_Bk.cumsum(-1) - share_Bk >= self.top_p, 0)
+            spent_Bk = share_Bk.cumsum(-1) - share_Bk >= self.top_p
+            spent_Bk[:, 0] = False
+            share_Bk = share_Bk.masked_fill(spent_Bk, 0)
         pairs = zip(share_Bk, generators, strict=True)
         index_B1 = torch.stack([torch.multinomial(share_k, 1, generator=own) for share_k, own in pairs])
         return token_Bk.gather(1, index_B1)[:, 0]
@@ -79,17 +88,21 @@ def stream(
     Проверки идут сразу при вызове, до выделения памяти.
     """
     sampling = Sampling(temperature, top_k, top_p)
-    lengths = _check_prompts(model, prompts, max_new_tokens)
+    max_new_tokens = whole("max_new_tokens", max_new_tokens)
+    rows = _check_prompts(model, prompts, max_new_tokens)
+    lengths = [len(row) for row in rows]
+    # Генератор torch принимает 64 бита; у последней строки номер самый большой.
+    seed = whole("seed", seed, -(2**63), 2**64 - len(rows))
     needed = max(lengths) + max_new_tokens - 1
     if cache is None:
-        cache = model.new_cache(len(prompts), needed)
+        cache = model.new_cache(len(rows), needed)
     elif cache.length < needed:
         raise ValueError(f"cache: length = {cache.length} позиций, а запросу с продолжением нужно {needed}")
     elif cache.position:
         raise ValueError(f"cache: в нём уже {cache.position} позиций; для нового запроса нужен пустой")
     device = model.embedding.weight.device
-    generators = [torch.Generator(device).manual_seed(seed + row) for row in range(len(prompts))]
-    padded = [[*prompt, *[0] * (max(lengths) - len(prompt))] for prompt in prompts]
+    generators = [torch.Generator(device).manual_seed(seed + row) for row in range(len(rows))]
+    padded = [[*row, *[0] * (max(lengths) - len(row))] for row in rows]
     tokens_BT = torch.tensor(padded, device=device)
     return _steps(model, tokens_BT, lengths, max_new_tokens, sampling, generators, end_token, cache)
 
@@ -121,31 +134,49 @@ def generate(
     model: NanoLM, prompts: Sequence[Sequence[int]], max_new_tokens: int, **options: object
 ) -> list[list[int]]:
     """Продолжения запросов целиком: только новые токены, `end_token` — последним. Параметры — у `stream`."""
-    rows: list[list[int]] = [[] for _ in prompts]
-    for tokens in stream(model, prompts, max_new_tokens, **options):  # type: ignore[arg-type]
+    # Сначала проверки: у того, что не список, может не быть и длины.
+    steps = stream(model, prompts, max_new_tokens, **options)  # type: ignore[arg-type]
+    rows: list[list[int]] = [[] for _ in range(len(prompts))]
+    for tokens in steps:
         for row, token in zip(rows, tokens, strict=True):
             if token is not None:
                 row.append(token)
     return rows
 
 
-def _check_prompts(model: NanoLM, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[int]:
-    """Длины запросов; отказ, пока не потрачена память."""
-    S, V = model.spec.S, model.spec.V
-    if max_new_tokens < 1:
-        raise ValueError(f"max_new_tokens = {max_new_tokens}: нужно целое число не меньше 1")
-    if not len(prompts):
+def _check_prompts(model: NanoLM, prompts: object, max_new_tokens: int) -> list[list[int]]:
+    """Запросы списками номеров; отказ, пока не потрачена память."""
+    rows = _listed("prompts", prompts, "список запросов")
+    if not rows:
         raise ValueError("prompts: пустой список; нужен хотя бы один запрос")
-    for row, prompt in enumerate(prompts):
-        if not len(prompt):
-            raise ValueError(f"prompts[{row}]: пустой запрос; нужен хотя бы один токен")
-        if len(prompt) > S:
-            raise ValueError(f"prompts[{row}]: запрос из {len(prompt)} токенов длиннее контекста S = {S}")
-        if len(prompt) + max_new_tokens > S:
-            total = len(prompt) + max_new_tokens
-            raise ValueError(
-                f"prompts[{row}]: {len(prompt)} токенов и max_new_tokens = {max_new_tokens} дают {total}, "
-                f"а контекст S = {S}"
-            )
-        check_tokens(f"prompts[{row}]", torch.as_tensor(prompt), V)
-    return [len(prompt) for prompt in prompts]
+    checked = []
+    for row, prompt in enumerate(rows):
+        name = f"prompts[{row}]"
+        tokens = _listed(name, prompt, "список номеров токенов")
+        _check_length(name, len(tokens), max_new_tokens, model.spec.S)
+        checked.append([whole(name, token, 0) for token in tokens])
+        check_tokens(name, torch.tensor(checked[-1]), model.spec.V)
+    return checked
+
+
+def _check_length(name: str, length: int, max_new_tokens: int, S: int) -> None:
+    if not length:
+        raise ValueError(f"{name}: пустой запрос; нужен хотя бы один токен")
+    if length > S:
+        raise ValueError(f"{name}: запрос из {length} токенов длиннее контекста S = {S}")
+    total = length + max_new_tokens
+    if total > S:
+        parts = f"{length} токенов и max_new_tokens = {max_new_tokens}"
+        raise ValueError(f"{name}: {parts} дают {total}, а контекст S = {S}")
+
+
+def _listed(name: str, value: object, what: str) -> list[Any]:
+    """Список из списка, кортежа, массива или тензора: у остального нет ни длины, ни порядка."""
+    plain = value.tolist() if hasattr(value, "tolist") else value
+    if not isinstance(plain, Sequence) or isinstance(plain, (str, bytes)):
+        raise ValueError(f"{name} = {shown(value)}: нужен {what}")
+    return list(plain)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -32,7 +32,7 @@ from torch.utils.checkpoint import checkpoint
 
 from nanolm import budget
 from nanolm.cache import KVCache
-from nanolm.checks import check_input, check_options
+from nanolm.checks import check_input, check_numerics, check_options, check_targets
 from nanolm.spec import Spec
 
 # Нормировка. В счёте: D весов. Хранит вход и по одному числу fp32 на токен.
@@ -385,6 +385,7 @@ class NanoLM(nn.Module):
     ) -> None:
         super().__init__()
         check_options(spec, attention, checkpointing)
+        check_numerics(rope_base, rope_scaling, norm_eps)
         self.spec, self.rope_base, self.rope_scaling, self.norm_eps = spec, rope_base, rope_scaling, norm_eps
         self.attention, self.checkpointing = attention, checkpointing
         self.embedding = nn.Embedding(spec.V, spec.D)
@@ -438,6 +439,7 @@ class NanoLM(nn.Module):
 
     def loss(self, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
         """Средняя кросс-энтропия по токенам, кроме ответов `IGNORED`."""
+        check_targets(self.spec, tokens_BT, targets_BT, IGNORED)
         logits_BTV = self(tokens_BT)
         loss: Tensor = _CrossEntropy.apply(logits_BTV.flatten(0, 1), targets_BT.flatten())  # type: ignore[no-untyped-call]
         return loss

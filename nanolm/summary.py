@@ -48,6 +48,8 @@ class Question:
             raise ValueError("tokens: чтобы посчитать время обучения, назовите карту ключом gpu")
         if fit is not None and self.card is None:
             raise ValueError("fit: чтобы ответить, что поместится, назовите карту ключом gpu")
+        if self.tokens is None and self.mfu != 0.45:
+            raise ValueError("mfu: доля пика нужна вместе с числом токенов, ключ tokens")
         if self.gpus > 1 and self.card is None:
             raise ValueError("gpus: чтобы разделить модель между картами, назовите карту ключом gpu")
         if price is not None and tokens is None:

@@ -115,7 +115,7 @@ def _spec(config: Config, where: str) -> Spec:
     if config.get("quantization_config"):
         raise ValueError(f"{where}: quantization_config: сжатые веса пока не поддерживаются")
     try:
-        return FAMILIES[family](_Fields(config))
+        return FAMILIES[family](_Fields({**ABSENT.get(family, {}), **config}))
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
 
@@ -145,6 +145,26 @@ TEXT_DEFAULTS: dict[str, dict[str, int]] = {
         "llama": (32_000, 4096, 11_008, 32, 32, 32, 2048),
         "mistral": (32_000, 4096, 14_336, 32, 32, 8, 131_072),
     }.items()
+}
+
+
+#: Что значит отсутствие поля, если семейство понимает его не так, как Llama. Сверено с transformers 5.24; null —
+#: другое: «голов ключа столько же, сколько голов запроса», «сжатия запроса нет».
+ABSENT: dict[str, dict[str, int]] = {
+    "mistral": {"num_key_value_heads": 8},
+    "mixtral": {"num_key_value_heads": 8},
+    "qwen2": {"num_key_value_heads": 32},
+    "qwen3": {"num_key_value_heads": 32, "head_dim": 128},
+    "qwen3_moe": {"num_key_value_heads": 4},
+    "gemma": {"num_key_value_heads": 16, "head_dim": 256},
+    "gemma2": {"num_key_value_heads": 4, "head_dim": 256},
+    "gemma3_text": {"num_key_value_heads": 4, "head_dim": 256},
+    "smollm3": {"num_key_value_heads": 4},
+    "glm4_moe": {"num_key_value_heads": 8},
+    "gpt_oss": {"num_key_value_heads": 8, "head_dim": 64},
+    "deepseek_v2": {"q_lora_rank": 1536},
+    "deepseek_v3": {"q_lora_rank": 1536},
+    "kimi_k2": {"q_lora_rank": 1536},
 }
 
 
@@ -322,6 +342,8 @@ def _gemma3(fields: _Fields) -> Spec:
 
 def _gpt2(fields: _Fields) -> Spec:
     D, S = fields.size("n_embd"), fields.size("n_positions", default=1024)
+    if fields.flag("add_cross_attention", default=False):
+        raise ValueError("add_cross_attention: перекрёстное внимание не поддерживается")
     return Spec(
         V=fields.size("vocab_size"), D=D, L=fields.size("n_layer"), N=fields.size("n_head"),
         F=fields.size("n_inner", default=4 * D), S=S, learned_positions=S,
@@ -382,7 +404,8 @@ def _falcon(fields: _Fields) -> Spec:
     modern = fields.flag("new_decoder_architecture", default=False)
     parallel = modern or fields.flag("parallel_attn", default=True)
     shared = fields.flag("multi_query", default=True)
-    K = fields.size("num_kv_heads", default=N) if modern or not shared else 1
+    # Старая архитектура num_kv_heads не читает: голов ключа либо одна, либо N.
+    K = fields.size("num_kv_heads", default=N) if modern else 1 if shared else N
     norms = fields.size("num_ln_in_parallel_attn", default=2 if modern else 1) if parallel else 2
     bias = fields.flag("bias", default=False)
     return Spec(
@@ -399,7 +422,7 @@ def _qwen3_moe(fields: _Fields) -> Spec:
     bias, L, E = fields.flag("attention_bias", default=False), base["L"], fields.experts(default=128)
     step, only = fields.size("decoder_sparse_step", default=1), fields.numbers("mlp_only_layers")
     dense = sum(i in only or (i + 1) % step != 0 for i in range(L))
-    base |= {"H": fields.size("head_dim", default=128), "F": fields.size("moe_intermediate_size")}
+    base["F"] = fields.size("moe_intermediate_size")
     return Spec(
         **base, experts=E, experts_per_token=fields.size("num_experts_per_tok", default=8),
         dense_layers=dense, dense_F=fields.size("intermediate_size") if dense else 0,
@@ -456,8 +479,10 @@ def _deepseek(fields: _Fields, dense: int, shared: int) -> Spec:
     base = _base(fields) | _shared_mixture(fields, dense, shared)
     bias = fields.flag("attention_bias", default=False)
     base |= {"K": base["N"], "H": fields.size("qk_nope_head_dim", default=128)}
+    if fields.flag("mlp_bias", default=False):
+        raise ValueError("mlp_bias: смещения только у части экспертов не поддерживаются")
     return Spec(
-        **base, qkv_bias=bias, out_bias=bias, ffn_bias=fields.flag("mlp_bias", default=False),
+        **base, qkv_bias=bias, out_bias=bias,
         kv_rank=fields.size("kv_lora_rank", default=512), q_rank=fields.size("q_lora_rank", default=0, minimum=0),
         rope_H=fields.size("qk_rope_head_dim", default=64), value_H=fields.size("v_head_dim", default=128),
     )  # fmt: skip

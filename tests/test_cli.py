@@ -546,3 +546,26 @@ def test_total_of_presets_in_the_list_of_the_help_example(run: Callable[..., Ans
     code, output, errors = run(*arguments)
     assert (code, errors) == (0, "")
     assert f"{parameter_breakdown(preset('llama-3-8b')).total:,}".replace(",", "\u00a0") in output
+
+
+@pytest.mark.parametrize(
+    ("words", "flag"),
+    [
+        (("--preset", "gpt2", "--list-gpus", "--vs", "--B", "8"), "--list-gpus"),
+        (("--preset", "gpt2", "--gpu", "t4", "--vs", "--B", "8"), "--gpu"),
+        (("--preset", "gpt2", "--vs", "--explain"), "--explain"),
+        (("--config", "-", "--vs", "--B", "2"), "--config"),
+    ],
+)
+def test_diff_refuses_what_it_would_ignore(nanolm: Any, words: tuple[str, ...], flag: str) -> None:
+    code, output, errors = nanolm("diff", *words)
+    assert (code, output) == (2, "")
+    assert errors.startswith(f"nanolm diff: ошибка: {flag}: ")
+    assert len(errors.splitlines()) == 1
+
+
+@pytest.mark.parametrize("words", [("--gpus", "8"), ("--mfu", "0.3")])
+def test_budget_refuses_what_it_would_ignore(nanolm: Any, words: tuple[str, ...]) -> None:
+    code, output, errors = nanolm("budget", "--preset", "gpt2", *words)
+    assert (code, output) == (2, "")
+    assert errors.startswith(f"nanolm budget: ошибка: {words[0]}: ")

@@ -25,7 +25,7 @@ FLOORS = {
 }  # fmt: skip
 
 #: Импорт внутри функции, которому можно вверх: только тому, кто его вызвал, он и стоит времени.
-LAZY_UPWARD = {("budget", "cli"), ("budget", "summary"), ("cli", "probe"), ("cli", "diff_cli"), ("summary", "fit")}
+LAZY_UPWARD = {("budget", "cli"), ("budget", "summary"), ("cli", "probe_cli"), ("cli", "diff_cli"), ("summary", "fit")}
 
 #: Что ядро умеет: загрузить всё и один раз посчитать, чтобы сработали и ленивые импорты.
 EVERYTHING = """

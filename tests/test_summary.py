@@ -9,6 +9,7 @@ import pytest
 
 from nanolm import units
 from nanolm.budget import (
+    TITLES,
     Spec,
     attention_crossover,
     crossover_batch,
@@ -22,7 +23,9 @@ from nanolm.budget import (
     training_time,
 )
 from nanolm.hardware import gpu
+from nanolm.sharding import shard_training
 from nanolm.summary import Question, document, explanation, text
+from nanolm.units import both_bytes, number
 from nanolm.zoo import preset
 
 LLAMA = Spec(V=128256, D=4096, L=32, N=32, K=8, F=14336, S=8192)
@@ -112,8 +115,8 @@ def test_nominal_memory_is_not_what_fits() -> None:
     assert inference_memory(spec, 1, S).peak < card.memory_bytes
     question = Question(spec, S=S, gpu=card)
     assert sections(question)["fit"]["inference"] is False
-    assert re.search(r"вывод: нужно [^—]* — не помещается", text(question))
-    assert re.search(r"вывод: нужно [^—]* — помещается", text(Question(spec, S=S - 100, gpu=card)))
+    assert re.search(r"вывод: нужно [^—]* — на одну карту не помещается", text(question))
+    assert re.search(r"вывод: нужно [^—]* — на одну карту помещается", text(Question(spec, S=S - 100, gpu=card)))
 
 
 def test_document_is_valid_json_with_exact_integers() -> None:
@@ -205,8 +208,8 @@ def test_text_lists_the_geometry_in_words() -> None:
 
 def test_verdicts_in_words() -> None:
     shown = text(Question(LLAMA, gpu="rtx-4090"))
-    assert re.search(r"вывод: нужно .* — помещается", shown)
-    assert re.search(r"обучение: нужно .* — не помещается", shown)
+    assert re.search(r"вывод: нужно .* — на одну карту помещается", shown)
+    assert re.search(r"обучение: нужно .* — на одну карту не помещается", shown)
     assert "шаг декодирования: не быстрее" in shown
 
 
@@ -225,5 +228,32 @@ def test_explanation_has_every_line_of_every_account() -> None:
     shown = explanation(question)
     accounts = (question.parameters, question.flops, question.kv_cache, question.inference, question.training)
     for account in accounts:
-        assert account.explain() in shown
+        for line in account.explain().split("\n"):
+            component_is_empty = line.endswith(" = 0")
+            assert component_is_empty or line in shown
+        for name, total in account.items():
+            assert not total or f"  {TITLES[name]}: {number(total)}\n" in shown
     assert "маршрутизатор: L·E·D = 32·8·4096 = 1\u00a0048\u00a0576" in shown
+
+
+def test_explanation_does_not_lose_the_card_and_the_way_back() -> None:
+    shown = explanation(Question(LLAMA, gpu="t4", fit="inference"))
+    assert "Карта: NVIDIA T4" in shown
+    assert "наибольший пакет" in shown
+
+
+def test_n_of_6n_counts_only_the_experts_of_a_token() -> None:
+    """6·N обязано дать столько же, сколько матрицы слоёв в счёте FLOPs."""
+    question = Question(MIXTRAL)
+    norms = question.parameters["norms"]
+    matrices = question.flops["attention"] + question.flops["ffn"] + question.flops["router"]
+    assert 6 * (question.parameters.active_non_embedding - norms) == matrices
+    assert f"N из 6N): {number(question.parameters.active_non_embedding)}" in text(question)
+
+
+def test_several_cards_are_answered_or_refused() -> None:
+    with pytest.raises(ValueError, match=r"^gpus: .* назовите карту"):
+        Question(LLAMA, gpus=8)
+    shown = text(Question(LLAMA, gpu="h100-sxm", gpus=8))
+    need = shard_training(training_memory(LLAMA), 8, "zero3").total
+    assert f"обучение на 8 картах с ZeRO-3, B на каждой: по {both_bytes(need)} — помещается" in shown

@@ -13,6 +13,7 @@ import pytest
 from nanolm.budget import parameter_breakdown
 from nanolm.spec import Spec
 from nanolm.zoo import (
+    ABSENT,
     FAMILIES,
     MAX_CONFIG_BYTES,
     MAX_LAYERS,
@@ -402,3 +403,40 @@ def test_text_parts_equal_those_of_transformers(peer: Any, family: str, outer: b
 def test_the_readme_counts_the_models_and_the_families() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert f"{len(presets())} модели по имени и {len(FAMILIES)} семейства" in readme
+
+
+@pytest.mark.parametrize("family", sorted(ABSENT))
+def test_absent_field_means_what_transformers_means(family: str) -> None:
+    """Умолчание отсутствующего поля — как у класса настроек transformers."""
+    from transformers import AutoConfig
+
+    defaults = AutoConfig.for_model("deepseek_v3" if family == "kimi_k2" else family)
+    for field, value in ABSENT[family].items():
+        assert getattr(defaults, field) == value, field
+
+
+@pytest.mark.parametrize(
+    ("config", "field"),
+    [
+        ({**presets()["gpt2"]["config"], "add_cross_attention": True}, "add_cross_attention"),
+        ({**presets()["deepseek-v3"]["config"], "mlp_bias": True}, "mlp_bias"),
+    ],
+)
+def test_field_that_changes_the_count_is_refused(config: dict[str, Any], field: str) -> None:
+    with pytest.raises(ValueError, match=field):
+        from_config(config)
+
+
+def test_null_is_not_absence() -> None:
+    """null — сжатия запроса нет и голов ключа столько же, сколько запроса; отсутствие — умолчание семейства."""
+    deepseek = presets()["deepseek-v3"]["config"]
+    assert from_config({**deepseek, "q_lora_rank": None}).q_rank == 0
+    assert from_config({name: value for name, value in deepseek.items() if name != "q_lora_rank"}).q_rank == 1536
+    mistral = {name: v for name, v in presets()["mistral-7b-v0.1"]["config"].items() if name != "num_key_value_heads"}
+    assert from_config(mistral).K == 8
+    assert from_config({**mistral, "num_key_value_heads": None}).K == 32
+
+
+def test_old_falcon_ignores_the_number_of_key_heads() -> None:
+    falcon = {**presets()["falcon-7b"]["config"], "multi_query": False, "num_kv_heads": 1}
+    assert falcon["num_attention_heads"] == from_config(falcon).K
