@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import platform
 import sys
@@ -46,13 +47,15 @@ def main(argv: list[str], prog: str) -> int:
     args = _parser(prog).parse_args(argv)
     try:
         device = _device(args.device, args.command)
+        if getattr(args, "record", None) is not None:
+            _check_record(args.record)
         return int({"verify": _verify, "speed": _speed, "roofline": _roofline}[args.command](args, device, prog))
     except ValueError as error:
         cli.fail(prog, cli.flagged(str(error)))
     except torch.OutOfMemoryError as error:
         cli.fail(prog, f"на устройстве не хватило памяти: {str(error).splitlines()[0]}")
     except OSError as error:
-        cli.fail(prog, f"{error.filename}: {error.strerror}")
+        cli.fail(prog, f"{error.filename or 'файл'}: {records.reason(error)}")
     return 2
 
 
@@ -99,12 +102,20 @@ def _device(name: str, command: str) -> torch.device:
     if name == "auto":
         return torch.device(present[-1])
     allowed = [*present, *(["meta"] if command == "verify" else [])]
-    if name.split(":")[0] not in allowed:
+    kind, colon, number = name.partition(":")
+    if kind not in allowed:
         raise ValueError(f"--device {name}: на этой машине есть {', '.join(allowed)}")
+    if colon and (kind != "cuda" or number not in map(str, range(torch.cuda.device_count()))):
+        raise ValueError(f"--device {name}: номер бывает только у карты CUDA, и такая карта должна быть в машине")
+    return torch.device(name)
+
+
+def _check_record(path: str) -> None:
+    """Отказ до измерения: запись после него было бы некуда положить."""
     try:
-        return torch.device(name)
-    except RuntimeError:
-        raise ValueError(f"--device {name}: нужно имя и, если надо, номер: cuda или cuda:0") from None
+        records.check_path(path)
+    except ValueError as error:
+        raise ValueError(f"--record: {error}") from None
 
 
 def _has_mps() -> bool:
@@ -117,10 +128,10 @@ def _has_mps() -> bool:
 def _verify(args: argparse.Namespace, device: torch.device, prog: str) -> int:
     spec, B, S = _model(args)
     options = {name: getattr(args, name) for name, *_ in _CHOICES}
-    _print_card(_card(spec, B, S, options, device), args.json)
+    _print_card(_card(spec, B, S, options, device), args.json, prog)
     rows = probe.verify(spec, B, S, device=device, progress=_progress, **options)
     failed = [row for row in rows if row.exact and not row.passed]
-    if args.record:
+    if args.record is not None:
         sizes = {row.name: row.measured for row in rows if row.unit == "байт"}
         workload = {"B": B, "S": S, **options}
         records.write(_record("verify", device, spec, workload, {}, sizes), args.record)
@@ -141,11 +152,11 @@ def _speed(args: argparse.Namespace, device: torch.device, prog: str) -> int:
     spec, B, S = _model(args)
     options = {name: getattr(args, name) for name in ("recipe", "attention", "checkpointing")}
     counts = {"new_tokens": args.new_tokens, "repeats": whole("repeats", args.repeats)}
-    _print_card(_card(spec, B, S, options, device), args.json)
+    _print_card(_card(spec, B, S, options, device), args.json, prog)
     card = roofline.machine(device, refresh=args.refresh, progress=_progress)
     timings = speed(spec, card, B, S, device=device, progress=_progress, **options, **counts)
     workload = {"B": B, "S": S, **options, **counts}
-    if args.record:
+    if args.record is not None:
         samples = {timing.name: list(timing.samples.seconds) for timing in timings}
         records.write(_record("speed", device, spec, workload, samples, {}), args.record)
     document = {
@@ -197,8 +208,13 @@ def _card(spec: Spec, B: int, S: int, options: dict[str, str], device: torch.dev
     return "\n".join(f"{name.ljust(width)}  {value}" for name, value in facts) + "\n"
 
 
-def _print_card(card: str, as_json: bool) -> None:
-    print(card, file=sys.stderr if as_json else sys.stdout, flush=True)
+def _print_card(card: str, as_json: bool, prog: str) -> None:
+    if not as_json:
+        cli.print_answer(card, prog)
+        return
+    # Карточка на потоке ошибок — подсказка: некому её прочесть, но ответ от этого не меняется.
+    with contextlib.suppress(OSError):
+        print(card, file=sys.stderr, flush=True)
 
 
 def _verify_table(rows: list[probe.Row]) -> str:

@@ -89,10 +89,44 @@ def load(path: str | Path) -> dict[str, Any]:
     try:
         record = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        raise ValueError(f"{path}: не читается: {error.strerror}") from None
+        raise ValueError(f"{path}: не читается: {reason(error)}") from None
     except ValueError:
         raise ValueError(f"{path}: это не JSON") from None
     return validate(record, str(path))
+
+
+def reason(error: OSError) -> str:
+    """Причина отказа файловой системы по-русски."""
+    import errno
+
+    reasons = {
+        "ENOENT": "нет такого файла или папки", "EACCES": "нет прав", "EPERM": "нет прав", "EISDIR": "это папка",
+        "ENOTDIR": "часть пути — не папка", "EEXIST": "на месте папки лежит файл", "EROFS": "диск только для чтения",
+        "ENOSPC": "на диске нет места", "ENAMETOOLONG": "слишком длинное имя",
+    }  # fmt: skip
+    return reasons.get(errno.errorcode.get(error.errno or 0, ""), "ошибка ввода-вывода")
+
+
+def check_path(path: str | Path) -> Path:
+    """Сюда можно записать: проверяется до измерения, чтобы оно не пропало.
+
+    Errors: `ValueError` с путём и причиной.
+    """
+    if not str(path):
+        raise ValueError("путь записи пуст; нужно имя файла")
+    path = Path(path)
+    try:
+        if path.exists() and not path.is_file():
+            raise ValueError(f"{path}: не записать: это не обычный файл")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(path.name + ".part")
+        part.touch()
+        part.unlink()
+    except OSError as error:
+        raise ValueError(f"{path}: не записать: {reason(error)}") from None
+    except UnicodeEncodeError:
+        raise ValueError(f"{str(path)!r}: не записать: такого имени файла не бывает") from None
+    return path
 
 
 def write(record: dict[str, Any], path: str | Path) -> Path:
@@ -104,10 +138,13 @@ def write(record: dict[str, Any], path: str | Path) -> Path:
     record, path = validate(record), Path(path)
     if _repeats(record, path):
         return path
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = check_path(path)
     part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(record, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-    os.replace(part, path)
+    try:
+        part.write_text(json.dumps(record, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        os.replace(part, path)
+    except OSError as error:
+        raise ValueError(f"{path}: не записать: {reason(error)}") from None
     return path
 
 

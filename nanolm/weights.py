@@ -20,7 +20,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from nanolm import units
+from nanolm.checks import ROPE_FIELDS, positive
+from nanolm.machine import total_bytes
 from nanolm.model import NanoLM
+from nanolm.spec import shown
 from nanolm.zoo import from_config
 
 if TYPE_CHECKING:
@@ -45,11 +49,7 @@ _DEFAULTS = {
 
 _DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "F64": torch.float64}
 #: Какие числа нужны каждому способу растянуть RoPE.
-_ROPE_FIELDS = {
-    "default": (),
-    "linear": ("factor",),
-    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
-}  # fmt: skip
+_ROPE_FIELDS: dict[str, tuple[str, ...]] = {"default": (), **ROPE_FIELDS}
 
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 
@@ -80,15 +80,19 @@ def load(
     Errors: `ValueError` с именем файла, поля или тензора — до того, как потрачена память.
     """
     folder = Path(folder)
+    _check_dtype(dtype)
+    device = _device(device)
     spec, numerics = _read_config(folder)
     if S is not None:
         spec = spec.replace(S=S)
-    with torch.device("meta"):
-        model = NanoLM(spec, attention=attention, checkpointing=checkpointing, **numerics)
-    names = {file_name(name, spec): name for name, _ in model.named_parameters()}
+    _check_tables(spec, device)
     with ExitStack() as stack:
         files = {path: stack.enter_context(_open(path)) for path in _shards(folder)}
         places = _places(files)
+        _check_layers(folder, spec, len(places))
+        with torch.device("meta"):
+            model = NanoLM(spec, attention=attention, checkpointing=checkpointing, **numerics)
+        names = {file_name(name, spec): name for name, _ in model.named_parameters()}
         _check_names(folder, names, places, spec)
         for tensor, parameter in names.items():
             _check_tensor(files[places[tensor]], places[tensor], tensor, model.get_parameter(parameter).shape)
@@ -136,9 +140,40 @@ def _rope_scaling(path: Path, rope: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _number(path: Path, field: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
-        raise ValueError(f"{path}: {field} = {value!r}: нужно положительное число")
-    return float(value)
+    return positive(f"{path}: {field}", value)
+
+
+def _check_dtype(dtype: object) -> None:
+    known = set(_DTYPES.values())
+    if dtype is not None and (not isinstance(dtype, torch.dtype) or dtype not in known):
+        raise ValueError(f"dtype = {shown(dtype)}: нужно None или одно из {', '.join(sorted(map(str, known)))}")
+
+
+def _device(device: torch.device | str) -> torch.device:
+    """Устройство, на котором и правда можно что-то создать: имени для этого мало."""
+    try:
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError, TypeError, ValueError):
+        raise ValueError(f"device = {shown(device)}: такого устройства на этой машине нет") from None
+
+
+def _check_tables(spec: Spec, device: torch.device) -> None:
+    """Таблицы RoPE поместятся: размер у них от S, и в файле весов его ничто не сдерживает."""
+    need, have = 2 * 4 * spec.S * spec.H, 0 if device.type == "meta" else total_bytes(device)
+    if have and need > have:
+        raise ValueError(
+            f"S = {spec.S}: таблицы RoPE займут {units.both_bytes(need)}, а памяти {units.both_bytes(have)}; "
+            "задайте меньший S"
+        )
+
+
+def _check_layers(folder: Path, spec: Spec, tensors: int) -> None:
+    """Тензоров хватит хотя бы по одному на слой и эксперта: иначе незачем строить и саму модель."""
+    if spec.L * max(1, spec.experts) > tensors:
+        experts = f" по num_local_experts = {spec.experts}" if spec.experts else ""
+        raise ValueError(
+            f"{folder / 'config.json'}: num_hidden_layers = {spec.L}{experts}: в файлах весов всего {tensors} тензоров"
+        )
 
 
 def _shards(folder: Path) -> list[Path]:

@@ -12,6 +12,7 @@ import io
 import itertools
 import json
 import math
+import os
 import random
 import subprocess
 import sys
@@ -1000,6 +1001,161 @@ def test_objects_with_a_broken_repr_or_message():
     assert check("7.2/flops", lambda p, n: Broken(), seed=SEED).misconception == "wrong-type"
     assert "Broken" in check("7.2/flops", raises, seed=SEED).message
     assert check("7.2/flops", Broken()).status == "error"
+
+
+class Hostile:
+    """Любое обращение к объекту завершает программу."""
+
+    def _leave(self, *_):
+        raise SystemExit(3)
+
+    __repr__ = __str__ = __iter__ = __getattr__ = item = __eq__ = __index__ = __hash__ = _leave
+    __class__ = property(_leave)
+    ndim = 0
+
+
+class HostileText(str):
+    __slots__ = ()
+
+    def __eq__(self, other):
+        raise RuntimeError("не сравнивайте меня")
+
+    __hash__ = strip = __len__ = __getitem__ = __format__ = __eq__
+
+
+class HostileError(Exception):
+    def __str__(self):
+        raise SystemExit(4)
+
+    __class__ = property(__str__)
+
+
+def raising_hostile(*args):
+    raise HostileError
+
+
+HOSTILE = {
+    "объект вместо функции": Hostile(),
+    "возвращает объект": lambda *args: Hostile(),
+    "возвращает пару объектов": lambda *args: (Hostile(), Hostile()),
+    "возвращает строку": lambda *args: HostileText("Ellipsis"),
+    "бросает": raising_hostile,
+    "класс словаря": dict,
+}
+
+
+@pytest.mark.parametrize("id_", ["7.2/flops", "7.2/scenarios", "9/moe-active", "9/swiglu-width"])
+@pytest.mark.parametrize("name", HOSTILE)
+def test_nothing_hostile_escapes_the_check(id_, name):
+    result = check(id_, HOSTILE[name], seed=SEED)
+    assert result.status in {"error", "wrong"}
+    assert "<" not in str(result)
+    assert any("а" <= letter <= "я" for letter in result.message)
+    json.dumps(result.to_dict())
+
+
+def test_answer_that_breaks_the_check_itself_is_an_error_with_the_reason():
+    result = check("7.2/flops", lambda p, n: HostileText("6pn"), seed=SEED)
+    assert (result.status, result.misconception, result.id) == ("error", "unreadable-answer", "7.2/flops")
+    assert "RuntimeError: не сравнивайте меня" in result.message
+    hostile_values = {**right_table(), "PaLM": HostileText("x")}
+    assert check("7.2/scenarios", hostile_values).misconception == "unreadable-answer"
+
+
+def test_class_instead_of_a_dictionary_is_called_a_class():
+    result = check("7.2/scenarios", dict)
+    assert (result.status, result.misconception) == ("error", "wrong-type")
+    assert result.message.endswith("а передан класс dict.")
+
+
+def test_hostile_id_is_copied_before_use():
+    assert check(HostileText("7.2/flops"), solution("7.2/flops"), seed=SEED).status == "correct"
+    assert hint(HostileText("7.2/flops"), 1) == hint("7.2/flops", 1)
+    for bad in (HostileText("нет"), Hostile()):
+        assert check(bad, 1).misconception == "unknown-exercise"
+        assert hint(bad).message == check(bad, 1).message
+
+
+def test_ctrl_c_still_interrupts_the_check():
+    class Interrupting:
+        def __repr__(self):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        check("7.2/flops", Interrupting(), seed=SEED)
+
+
+@pytest.mark.parametrize("seed", [[1], "1", 1.5, {}, Hostile])
+def test_seed_is_a_whole_number(seed):
+    seed = seed() if seed is Hostile else seed  # сам pytest такого объекта в параметрах не переживёт
+    result = check("7.2/flops", solution("7.2/flops"), seed=seed)
+    assert (result.status, result.misconception) == ("error", "bad-seed")
+    assert "seed — целое число" in result.message
+
+
+@pytest.mark.parametrize("level", ["x", 1.5, [1], Hostile])
+def test_level_of_a_hint_is_a_whole_number(level, monkeypatch):
+    monkeypatch.setattr("nanolm.exercises._shown_hints", {})
+    tip = hint("7.2/flops", level() if level is Hostile else level)
+    assert f"целое число от 1 до {len(BY_ID['7.2/flops'].hints)}" in tip.message
+    assert str(tip) == tip.message
+    assert hint("7.2/flops").level == 1  # счёт показанных не сдвинулся
+
+
+QUICK = {
+    "большой порядок": ("lambda D: Decimal('1e999999999')", "constant", "больше 10³⁰⁰"),
+    "отрицательное": ("lambda D: Decimal('-1e999999999')", "constant", "меньше −10³⁰⁰"),
+    "малый порядок": ("lambda D: Decimal('1e-999999999')", "constant", "меньше 10⁻³⁰⁰ по модулю"),
+    "ноль": ("lambda D: Decimal('0e999999999')", "constant", "0"),
+    "много цифр": ("lambda D: Decimal('7.' + '3' * 300_000)", "constant", "7,333333"),
+    "печать": ("lambda D: print('1e999999999')", "nothing-returned", ""),
+    "печать малого": ("lambda D: print('1E-999999999')", "nothing-returned", ""),
+}
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_huge_exponents_do_not_hang_the_check(name):
+    source, misconception, got = QUICK[name]
+    code = f"""
+        from decimal import Decimal
+        from nanolm.exercises import check
+        result = check("9/swiglu-width", {source}, seed={SEED})
+        print(result.misconception, result.got, sep="|")
+    """
+    out = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, encoding="utf-8", check=True, timeout=20,
+        env={**os.environ, "PYTHONIOENCODING": "utf-8"},
+    ).stdout.strip()  # fmt: skip
+    assert out.split("|")[0] == misconception
+    assert out.split("|")[1].startswith(got)
+
+
+def test_ordinary_decimal_and_printed_exponent_still_count():
+    assert check("9/swiglu-width", lambda D: Decimal(round(8 * D / 3)).scaleb(2).scaleb(-2), seed=SEED)
+    printed = check("9/swiglu-width", lambda D: print(f"{round(8 * D / 3):.6e}"), seed=SEED)
+    assert printed.misconception == "printed-not-returned"
+
+
+def test_expected_beside_nan_is_a_number_or_a_pair():
+    one = check("9/swiglu-width", lambda D: math.nan, seed=SEED)
+    assert one.misconception == "not-finite"
+    assert one.expected.isdigit()
+    two = check("9/moe-active", lambda *args: (math.inf, 1), seed=SEED)
+    assert two.misconception == "not-finite"
+    assert two.expected.startswith("(")
+    assert "; " in two.expected
+
+
+def test_catalogue_prints_text_exercises_too():
+    every = exercises()
+    assert {phrase.id for phrase in every.texts} == {"7.1/collect", "7.1/duration", "7.3/format-question", "7.3/layers"}
+    for phrase in every.texts:
+        assert f"\n{phrase.id} " in str(every)
+        assert phrase.id in every._repr_html_()
+    assert {phrase.id for phrase in exercises("7.3").texts} == {"7.3/format-question", "7.3/layers"}
+    assert "7.3/layers" in str(exercises("7.3"))
+    assert "7.1/" not in str(exercises("7.2"))
+    assert "7.1/duration" in check("совсем другое", 1).message
 
 
 def test_catalogue_lists_everything():

@@ -156,6 +156,40 @@ def test_hints_go_in_order_and_stop(exercise):
     assert last.message == exercise.hints[-1]
 
 
+class HostileText(str):
+    __slots__ = ()
+
+    def __eq__(self, other):
+        raise SystemExit(3)
+
+    __hash__ = __len__ = strip = __eq__
+
+
+class Hostile:
+    def __repr__(self):
+        raise SystemExit(3)
+
+    __class__ = property(__repr__)
+
+
+def test_nothing_hostile_escapes_the_check():
+    result = check("7.1/duration", lambda seconds: HostileText("1 секунда"))
+    assert (result.status, result.misconception, result.id) == ("error", "unreadable-answer", "7.1/duration")
+    assert "Ответ не удаётся разобрать" in result.message
+    assert check("7.1/duration", lambda seconds: Hostile()).status == "error"
+    assert check("7.1/duration", Hostile()).status == "error"
+    assert check(HostileText("7.1/duration"), lab_7_1.format_duration).status == "correct"
+
+
+@by_exercise
+def test_bad_seed_and_bad_level_are_explained(exercise):
+    result = check(exercise.id, exercise.solve, seed=[1])
+    assert (result.status, result.misconception) == ("error", "bad-seed")
+    tip = hint(exercise.id, "x")
+    assert tip.message == (f"Номер подсказки level — целое число от 1 до {len(exercise.hints)}, а получено: 'x'.")
+    assert "7.1/duration" in hint("7.1/нет").message
+
+
 @pytest.mark.parametrize("bad", ["7.1/нет", None, 5])
 def test_unknown_exercise(bad):
     assert check(bad, lambda: 1).misconception == "unknown-exercise"

@@ -429,6 +429,10 @@ def refuse(call: Any, *words: str) -> None:
 def test_bad_input_is_refused_by_name_and_value() -> None:
     model = build()
     long, cache = [1] * 65, model.new_cache(2, 10)
+    even: dict[str, Any] = dict.fromkeys(
+        ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"), 4
+    )
+    even |= {"rope_type": "llama3"}
     cases: list[tuple[Any, tuple[str, ...]]] = [
         (lambda: model(torch.tensor([[1, 97]])), ("tokens", "97", "V - 1 = 96")),
         (lambda: model(torch.tensor([[-1, 5]])), ("tokens", "-1")),
@@ -459,11 +463,75 @@ def test_bad_input_is_refused_by_name_and_value() -> None:
         (lambda: NanoLM(Spec(V=9, D=6, L=1, N=2, S=8)), ("H = 3", "чётное")),
         (lambda: NanoLM(Spec(V=9, D=8, L=1, N=2, S=8, learned_positions=4)), ("S = 8", "learned_positions = 4")),
         (lambda: NanoLM(Spec(V=9, D=8, L=1, N=2, S=8, post_norms=True)), ("post_norms = True", "NanoLM")),
+        (lambda: build(norm_eps=-1), ("norm_eps = -1", "положительное")),
+        (lambda: build(norm_eps=10**400), ("norm_eps", "положительное")),
+        (lambda: build(rope_base=float("nan")), ("rope_base = nan",)),
+        (lambda: build(rope_base="1e4"), ("rope_base = '1e4'",)),
+        (lambda: build(rope_scaling={}), ("rope_scaling = {}", "linear или llama3")),
+        (lambda: build(rope_scaling=[2]), ("rope_scaling = [2]",)),
+        (lambda: build(rope_scaling={"rope_type": "yarn", "factor": 2}), ("yarn", "linear или llama3")),
+        (lambda: build(rope_scaling={"rope_type": "linear"}), ("rope_scaling: factor = None",)),
+        (lambda: build(rope_scaling=even), ("high_freq_factor = 4", "low_freq_factor = 4")),
     ]
     for call, words in cases:
         refuse(call, *words)
     assert cache.position == 0, "отказ не тронул кеш"
     assert cache.position_B is None
+
+
+def test_every_target_is_a_token_or_ignored() -> None:
+    model, tokens = build(), batch(1, 3)
+    refuse(lambda: model.loss(tokens, tokens[:, :2]), "targets", "(1, 2)", "(1, 3)")
+    refuse(lambda: model.loss(tokens, tokens[0]), "targets", "(3,)")
+    refuse(lambda: model.loss(tokens, tokens.float()), "targets", "float32")
+    for wrong in (-1, -99, -101, 97):
+        refuse(lambda wrong=wrong: model.loss(tokens, torch.tensor([[0, -100, wrong]])), "targets", str(wrong), "96")
+    expected = -model(tokens).log_softmax(-1)[0, [0, 2], [0, 96]].mean()
+    torch.testing.assert_close(model.loss(tokens, torch.tensor([[0, -100, 96]])), expected)
+
+
+ODD_GENERATION: list[tuple[Any, dict[str, Any], str]] = [
+    ([[1]], {"max_new_tokens": 1.5}, "max_new_tokens = 1.5"),
+    ([[1]], {"max_new_tokens": None}, "max_new_tokens = None"),
+    ([1, 2, 3], {}, "prompts[0] = 1"),
+    (["abc"], {}, "prompts[0] = 'abc'"),
+    ("abc", {}, "prompts = 'abc'"),
+    ([None], {}, "prompts[0] = None"),
+    ((row for row in [[1]]), {}, "prompts = "),
+    ([[1.5]], {}, "prompts[0] = 1.5"),
+    ([[True]], {}, "prompts[0] = True"),
+    ([[[1]]], {}, "prompts[0] = [1]"),
+    ([[10**30]], {}, "prompts[0] = "),
+    ([[1]], {"top_k": 1.5}, "top_k = 1.5"),
+    ([[1]], {"top_p": "0.5"}, "top_p = '0.5'"),
+    ([[1]], {"temperature": "1"}, "temperature = '1'"),
+    ([[1]], {"seed": 2**64}, "seed = "),
+    ([[1], [2]], {"seed": 2**64 - 1}, "seed = "),
+    ([[1]], {"seed": 0.5}, "seed = 0.5"),
+]
+
+
+@pytest.mark.parametrize(("prompts", "options", "word"), ODD_GENERATION)
+def test_odd_types_are_refused_in_generation(prompts: Any, options: dict[str, Any], word: str) -> None:
+    refuse(lambda: build().generate(prompts, **{"max_new_tokens": 2, "temperature": 1.0, **options}), word)
+
+
+def test_prompts_may_be_tensors_and_tuples() -> None:
+    model = build()
+    expected = model.generate([[1, 2], [3, 4]], 3)
+    assert model.generate(torch.tensor([[1, 2], [3, 4]]), 3) == expected  # type: ignore[arg-type]
+    assert model.generate(((1, 2), torch.tensor([3, 4])), 3) == expected  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("temperature", [1e-320, 1e-40, 1e-10])
+def test_coldest_temperature_is_the_greedy_choice(temperature: float) -> None:
+    model = build()
+    assert model.generate([[1, 2, 3]], 8, temperature=temperature) == model.generate([[1, 2, 3]], 8)
+
+
+def test_smallest_top_p_is_the_greedy_choice() -> None:
+    model = build()
+    assert model.generate([[1, 2, 3]], 8, temperature=5.0, top_p=1e-300) == model.generate([[1, 2, 3]], 8)
 
 
 def test_full_cache_and_second_prompt_are_refused() -> None:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -243,6 +247,9 @@ BAD = [
     (["verify", *MODEL, "--recipe", "fp4"], "--recipe"),
     (["verify", *MODEL, "--optimizer", "adamw8bit"], "--optimizer"),
     (["verify", *MODEL, "--device", "tpu"], "--device tpu"),
+    (["verify", *MODEL, "--device", "meta:3"], "--device meta:3"),
+    (["verify", *MODEL, "--device", "cpu:7"], "--device cpu:7"),
+    (["verify", *MODEL, "--device", "cuda:x"], "--device cuda:x"),
     (["verify", *MODEL, "--config", "нет"], "нет"),
     (["verify", "--preset", "llama-3-70b", "--device", "cpu"], "шагу обучения нужно"),
     (["speed", *MODEL, "--new-tokens", "24", "--device", "cpu"], "--new-tokens = 24"),
@@ -271,6 +278,36 @@ def test_record_of_a_measurement(capsys: pytest.CaptureFixture[str], tmp_path: o
     assert code == 0
     assert record["bytes"]["weights"] == 4 * budget.parameter_breakdown(spec_of("gqa")).total
     assert record["workload"]["recipe"] == "fp32"
+
+
+def test_bad_record_path_is_refused_before_the_measurement(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(probe, "verify", lambda *_, **__: pytest.fail("измерение уже идёт"))
+    for path, part in (("", "пуст"), (tmp_path, "не обычный файл"), (tmp_path / "file" / "run.json", "не записать")):
+        code, out, err = run(capsys, "verify", *MODEL, "--device", "cpu", "--record", str(path))
+        assert (code, out) == (2, "")
+        (line,) = err.splitlines()
+        assert "--record" in line
+        assert part in line
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="переполненное устройство есть только в Linux")
+def test_full_and_closed_outputs() -> None:
+    words = [sys.executable, "-m", "nanolm.probe", "verify", *MODEL, "--device", "meta"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, timeout=120, text=True, encoding="utf-8")
+    assert done.returncode == 2
+    assert "ответ не записан" in done.stderr
+    assert "Error" not in done.stderr
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(words, stdout=writer, stderr=subprocess.PIPE, timeout=120, text=True, encoding="utf-8")
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_progress_is_silent_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -68,6 +68,17 @@ def test_broken_file_is_named(tmp_path: Path) -> None:
         records.load(path)
 
 
+def test_path_is_checked_without_leaving_traces(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "run.json"
+    assert records.check_path(path) == path
+    assert list(path.parent.iterdir()) == []
+    (tmp_path / "file").touch()
+    for wrong in ("", tmp_path, tmp_path / "file" / "run.json", tmp_path / ("я" * 300)):
+        with pytest.raises(ValueError, match=r"[а-яё]") as caught:
+            records.check_path(wrong)
+        assert "Errno" not in str(caught.value)
+
+
 def test_committed_records_are_valid() -> None:
     for path in RECORDS.rglob("*.json"):
         records.load(path)

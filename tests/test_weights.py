@@ -277,7 +277,14 @@ BROKEN: dict[str, tuple[Any, tuple[str, ...]]] = {
         lambda f: edit_config(f, rope_parameters={"partial_rotary_factor": 0.5}), ("partial_rotary_factor", "0.5"),
     ),
     "другая активация": (lambda f: edit_config(f, hidden_act="gelu"), ("hidden_act", "gelu")),
+    "слоёв сто тысяч": (
+        lambda f: edit_config(f, num_hidden_layers=100_000), ("config.json", "num_hidden_layers = 100000", "тензоров"),
+    ),
     "нулевой ε": (lambda f: edit_config(f, rms_norm_eps=0), ("rms_norm_eps", "0")),
+    "ε больше float": (lambda f: edit_config(f, rms_norm_eps=10**400), ("rms_norm_eps", "положительное")),
+    "огромный контекст": (
+        lambda f: edit_config(f, max_position_embeddings=10**12), ("S = 1000000000000", "таблицы RoPE", "меньший S"),
+    ),
     "чужое семейство": (lambda f: edit_config(f, model_type="mamba"), ("model_type", "mamba")),
     "указатель — не JSON": (
         lambda f: (f / "model.safetensors.index.json").write_text("{"), ("index.json", "weight_map"),
@@ -300,6 +307,32 @@ def test_broken_folder_is_refused_by_name(case: str, folder: Path, monkeypatch: 
         load(folder)
     message = str(caught.value)
     assert all(word in message for word in words), message
+
+
+ODD_OPTIONS: list[tuple[dict[str, Any], str]] = [
+    ({"dtype": torch.int8}, "dtype = torch.int8"),
+    ({"dtype": "bf16"}, "dtype = 'bf16'"),
+    ({"device": "bogus"}, "device = 'bogus'"),
+    ({"device": "cuda:99"}, "device = 'cuda:99'"),
+    ({"S": 10**12}, "таблицы RoPE"),
+]
+
+
+@pytest.mark.parametrize(("options", "word"), ODD_OPTIONS)
+def test_odd_options_are_refused_before_reading(
+    options: dict[str, Any], word: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(NanoLM, "load_state_dict", lambda *_: pytest.fail("веса уже читаются"))
+    with pytest.raises(ValueError, match=r"[а-яё]") as caught:
+        load(folder, **options)
+    assert word in str(caught.value)
+
+
+def test_too_many_layers_are_refused_before_the_model_is_built(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    edit_config(folder, num_hidden_layers=100_000)
+    monkeypatch.setattr("nanolm.weights.NanoLM", lambda *_, **__: pytest.fail("модель уже строится"))
+    with pytest.raises(ValueError, match="num_hidden_layers"):
+        load(folder)
 
 
 def test_smaller_context_may_be_asked_for(folder: Path) -> None:

@@ -8,8 +8,9 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
-from decimal import Decimal
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -18,6 +19,8 @@ from nanolm.exercises.task import Number
 
 #: Дольше этого чужую строку в сообщении не показываем.
 SHOWN = 120
+#: Порядок и число цифр Decimal, дальше которых дробь из него строилась бы минутами.
+DIGITS = 400
 
 _DECIMAL_COMMA = "В Python дробная часть отделяется точкой: `6,5` — это кортеж из 6 и 5."
 #: Имя типа → (как его назвать, что с этим делать).
@@ -48,7 +51,9 @@ def plain(value: Any) -> Any:
     """Скаляр numpy или нульмерный тензор — в обычное число Python; остальное как есть."""
     try:
         return value.item() if getattr(value, "ndim", None) == 0 else value
-    except Exception:  # чужой объект: ndim есть, а числа внутри нет
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # чужой объект: ndim есть, а числа внутри нет
         return value
 
 
@@ -60,8 +65,33 @@ def as_number(value: Any) -> Number | None:
     if isinstance(value, (int, float, Fraction)):
         return value
     if isinstance(value, Decimal):
-        return Fraction(value) if value.is_finite() else float("nan")
+        return _fraction(value) if value.is_finite() else float("nan")
     return None
+
+
+def _fraction(value: Decimal) -> Fraction:
+    """Decimal как дробь. В `1e999999999` миллиард нулей, поэтому порядок и число цифр ограничены `DIGITS`."""
+    if not value:
+        return Fraction(0)
+    if abs(value.adjusted()) > DIGITS:
+        sign = -1 if value.is_signed() else 1
+        return sign * Fraction(10) ** (DIGITS if value.adjusted() > 0 else -DIGITS)
+    return Fraction(Context(DIGITS, Emin=MIN_EMIN, Emax=MAX_EMAX).plus(value))
+
+
+def whole(value: Any) -> int | None:
+    """Целое число или None; чужой `__index__` может бросить что угодно."""
+    try:
+        return operator.index(value)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        return None
+
+
+def exact_text(value: Any) -> str | None:
+    """Обычная строка или None. У наследника str методы могут быть любыми, поэтому он копируется."""
+    return "".join((value,)) if issubclass(type(value), str) else None
 
 
 def read(value: Any, returns: Sequence[str]) -> tuple[Number, ...] | Problem:
@@ -111,19 +141,20 @@ def close(got: Sequence[Number], expected: Sequence[Number], tolerance: Fraction
 
 def cut(text: str, limit: int = SHOWN) -> str:
     """Начало длинного текста."""
+    text = "".join((text,))  # repr и str чужого объекта возвращают и наследников str
     return text if len(text) <= limit else text[:limit] + "…"
 
 
 def shown(value: Any) -> str:
     """Значение для человека: числа по-русски, остальное — как его пишет Python, не длиннее `SHOWN`."""
-    if isinstance(value, (tuple, list)) and value and all(as_number(part) is not None for part in value):
-        return f"({'; '.join(map(shown, value))})"
-    number = as_number(value)
-    if number is not None:
-        return _shown_number(number)
     try:
-        return cut(repr(value))
-    except Exception:  # repr чужого объекта может быть любым
+        if isinstance(value, (tuple, list)) and value and all(as_number(part) is not None for part in value):
+            return f"({'; '.join(map(shown, value))})"
+        number = as_number(value)
+        return cut(repr(value)) if number is None else _shown_number(number)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # repr и __class__ чужого объекта могут быть любыми
         return f"объект типа {type(value).__name__}"
 
 

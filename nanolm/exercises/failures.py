@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
-from nanolm.exercises.answer import cut
+from nanolm.exercises.answer import cut, exact_text
 from nanolm.exercises.attempt import LIMIT_S, InputAskedError, TooLong
+from nanolm.exercises.result import Result
 
 #: Так пишут «ещё не сделано».
 NOT_WRITTEN = (NotImplementedError,)
@@ -70,6 +72,33 @@ def _raw(error: BaseException) -> str:
     """«ZeroDivisionError: division by zero»; текст чужого исключения может сам упасть."""
     try:
         text = cut(str(error), 300)
-    except Exception:
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
         text = ""
     return f"{type(error).__name__}: {text}".rstrip(": ") + "."
+
+
+_UNREADABLE = "Ответ не удаётся разобрать: его собственные методы бросают исключения."
+_PLAIN = "Верните обычное значение Python: число, строку, список или словарь."
+
+
+def guarded(id_: Any, decide: Callable[[], Result]) -> Result:
+    """Итог `decide()`, а если ответ уронил саму проверку — итог об этом. Ctrl-C по-прежнему прерывает."""
+    try:
+        return decide()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit из чужого __repr__ тоже: урок не должен падать
+        message = f"{_UNREADABLE} {_quoted(error)}".strip()
+    return Result(exact_text(id_) or "", "", "error", message, "unreadable-answer", _PLAIN)
+
+
+def _quoted(error: BaseException) -> str:
+    """Текст исключения; пусто, если враждебно и оно само."""
+    try:
+        return _raw(error)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        return ""

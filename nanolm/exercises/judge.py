@@ -25,6 +25,7 @@ from nanolm.exercises.task import Exercise, Number, Point
 PRINTED = Fraction(1, 100)
 
 _NUMBER = re.compile(r"[-−+]?\d+(?:[\u00a0\u202f_,' ]\d{3})*(?:\.\d+)?(?:[eE][-+]?\d+)?")
+_HUGE_EXPONENT = re.compile(r"[eE][-+]?\d{4}")
 _UNFINISHED = "В функции ещё стоит многоточие заготовки. Замените его формулой и вызовите проверку снова."
 _SILENT = "Функция пока ничего не возвращает. Напишите формулу; если она уже есть, добавьте return."
 
@@ -149,7 +150,9 @@ def _silent(run: Run) -> Result | None:
 
 def _printed_right(text: str, expected: Sequence[Number]) -> bool:
     """Есть ли в напечатанном все верные числа."""
-    found = [re.sub(r"[\u00a0\u202f_,' ]", "", item).replace("−", "-") for item in _NUMBER.findall(text[:2000])]
+    # Порядок длиннее трёх цифр верным не бывает, а дробь из `1e999999999` строилась бы минутами.
+    items = (item for item in _NUMBER.findall(text[:2000]) if not _HUGE_EXPONENT.search(item))
+    found = [re.sub(r"[\u00a0\u202f_,' ]", "", item).replace("−", "-") for item in items]
     return all(any(close((Fraction(item),), (right,), PRINTED) for item in found) for right in expected)
 
 
@@ -158,7 +161,7 @@ def _unusable(run: Run) -> Result | None:
     for at, outcome in enumerate(run.outcomes):
         answer = read(outcome.value, run.exercise.returns)
         if isinstance(answer, Problem):
-            expected = shown(evaluate(run.exercise.solve, run.points[at])) if answer.id == "not-finite" else ""
+            expected = shown(run.exercise.solve(*run.points[at])) if answer.id == "not-finite" else ""
             return run.result("wrong", Finding(answer.id, answer.text), at, got=shown(outcome.value), expected=expected)
     return None
 

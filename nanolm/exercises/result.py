@@ -100,6 +100,12 @@ def _indented(text: str, width: int) -> str:
     return text.replace("\n", "\n" + " " * width)
 
 
+def bad_seed(id_: str, title: str, got: str) -> Result:
+    """Зерно случайных точек — не целое число."""
+    message = f"Зерно seed — целое число, а получено: {got}."
+    return Result(id_, title, "error", message, "bad-seed", "Зерно прошлой проверки лежит в её итоге: Result.seed.")
+
+
 class Hint(NamedTuple):
     """Одна подсказка из лесенки: `level` из `total`."""
 
@@ -120,3 +126,8 @@ class Hint(NamedTuple):
 
     def _repr_html_(self) -> str:
         return f'<div class="nanolm-hint" role="note"><p>{escape(str(self))}</p></div>'
+
+
+def bad_level(id_: str, total: int, got: str) -> Hint:
+    """Номер подсказки — не целое число."""
+    return Hint(id_, 0, 0, f"Номер подсказки level — целое число от 1 до {total}, а получено: {got}.")

@@ -48,9 +48,11 @@ def judge(exercise: Exercise, answer: Any, seed: int) -> Result:
 def _refuse(exercise: Exercise, answer: Any) -> Result | None:
     if answer is None or answer is ...:
         return Result(exercise.id, exercise.title, "not_started", "Словарь ещё не заполнен.")
-    if isinstance(answer, Mapping) or hasattr(answer, "items"):
+    # У класса dict метод items есть, а записей нет.
+    if isinstance(answer, Mapping) or (hasattr(answer, "items") and not isinstance(answer, type)):
         return None
     what = "передана функция" if callable(answer) else f"получено {shown(answer)}"
+    what = f"передан класс {answer.__name__}" if isinstance(answer, type) else what
     names = ", ".join(SCENARIOS)
     return Result(
         exercise.id, exercise.title, "error", f"Нужен {exercise.signature}, а {what}.", "wrong-type",

@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from nanolm.exercises import attempt, lab_7_1, lab_7_3
-from nanolm.exercises.answer import contains_ellipsis, cut, shown
-from nanolm.exercises.failures import NOT_WRITTEN, explain
+from nanolm.exercises.answer import contains_ellipsis, cut, exact_text, shown, whole
+from nanolm.exercises.failures import NOT_WRITTEN, explain, guarded
 from nanolm.exercises.judge import points
 from nanolm.exercises.phrase import Phrase
-from nanolm.exercises.result import Finding, Hint, Result
+from nanolm.exercises.result import Finding, Hint, Result, bad_level, bad_seed
 
 __all__ = ["check", "hint"]
 
@@ -69,15 +69,23 @@ class Run(NamedTuple):
 
 def check(id: str, answer: Any, seed: int | None = None) -> Result:  # noqa: A002 — так зовётся в уроках
     """Проверить функцию учащегося; исключений не бросает. `seed` повторяет случайные точки прошлой проверки."""
-    exercise = _ALL.get(id) if isinstance(id, str) else None
+    return guarded(id, lambda: _checked(id, answer, seed))
+
+
+def _checked(id_: Any, answer: Any, seed: Any) -> Result:
+    exercise = find(id_)
     if exercise is None:
-        message = f"Упражнения {shown(id)} нет. Есть: {', '.join(_ALL)}."
-        return Result(shown(id), "", "error", message, "unknown-exercise")
-    seed = random.SystemRandom().randrange(2**32) if seed is None else seed
-    points = (*exercise.given, *exercise.generated(random.Random(seed)))
+        return Result(shown(id_), "", "error", _unknown_id(id_), "unknown-exercise")
+    number = random.SystemRandom().randrange(2**32) if seed is None else whole(seed)
+    if number is None:
+        return bad_seed(exercise.id, exercise.title, shown(seed))
     refusal = _refuse(exercise, answer)
-    if refusal is not None:
-        return refusal._replace(seed=seed)
+    return _judged(exercise, answer, number) if refusal is None else refusal._replace(seed=number)
+
+
+def _judged(exercise: Phrase, answer: Any, seed: int) -> Result:
+    """Позвать функцию во всех точках и вынести решение."""
+    points = (*exercise.given, *exercise.generated(random.Random(seed)))
     clock, outcomes = attempt.Clock(), []
     for point in points:
         outcomes.append(attempt.run(lambda *values: exercise.call(answer, values), point, (), clock))
@@ -89,12 +97,31 @@ def check(id: str, answer: Any, seed: int | None = None) -> Result:  # noqa: A00
 
 def hint(id: str, level: int | None = None) -> Hint:  # noqa: A002 — так зовётся в уроках
     """Следующая подсказка; `level` (с единицы) — именно эта."""
-    exercise = _ALL[id]
+    exercise = find(id)
+    if exercise is None:
+        return Hint(shown(id), 0, 0, _unknown_id(id))
     total = len(exercise.hints)
     if level is None:
-        level = _shown_hints[id] = min(_shown_hints.get(id, 0) + 1, total)
-    level = min(max(level, 1), total)
-    return Hint(id, level, total, exercise.hints[level - 1])
+        level = _shown_hints[exercise.id] = min(_shown_hints.get(exercise.id, 0) + 1, total)
+    number = whole(level)
+    if number is None:
+        return bad_level(exercise.id, total, shown(level))
+    number = min(max(number, 1), total)
+    return Hint(exercise.id, number, total, exercise.hints[number - 1])
+
+
+def find(id_: Any) -> Phrase | None:
+    """Упражнение этого модуля или None."""
+    return _ALL.get((exact_text(id_) or "").strip())
+
+
+def catalogue(lesson: str | None = None) -> tuple[Phrase, ...]:
+    """Упражнения всех лабораторных или одной: «7.1», «7.3»."""
+    return tuple(exercise for exercise in _ALL.values() if lesson in (None, exercise.id.partition("/")[0]))
+
+
+def _unknown_id(id_: Any) -> str:
+    return f"Упражнения {shown(id_)} нет. Есть: {', '.join(_ALL)}."
 
 
 def _refuse(exercise: Phrase, function: Any) -> Result | None:
