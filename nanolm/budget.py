@@ -829,7 +829,7 @@ def _card(gpu: str | Gpu) -> Gpu:
     """Карта по имени или она сама. Импорт здесь: без карты таблица ускорителей не нужна."""
     from nanolm.hardware import gpu as find_gpu
 
-    return find_gpu(gpu) if isinstance(gpu, str) else gpu
+    return find_gpu(gpu)
 
 
 #: Больше токенов, чем у любого обучения; и меньше доли пика, чем у любого настоящего запуска.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 
@@ -205,3 +206,10 @@ def test_plural(count: int, form: str) -> None:
 )  # fmt: skip
 def test_counted_agrees_with_the_number_that_is_shown(value: float, digits: int, text: str) -> None:
     assert plain(units.counted(value, "раз", "раза", "раз", digits)) == text
+
+
+@pytest.mark.parametrize("page", ["docs/notation.md", "docs/glossary.md"])
+def test_typed_gap_between_gib_and_gb_is_the_computed_one(page: str) -> None:
+    """На страницах без ячеек число вписано рукой: тест держит его равным посчитанному."""
+    text = (Path(__file__).parents[1] / page).read_text(encoding="utf-8").replace(units.NBSP, " ")
+    assert units.percent(units.GIB / units.GB - 1).replace(units.NBSP, " ") in text
