@@ -73,7 +73,7 @@ def install_npm(session: nox.Session) -> None:
     key = digest((ROOT / "package-lock.json").read_bytes())
     if once(modules, "nanolm", key):
         return
-    session.run("npm", "ci", silent=True)
+    session.run("npm", "ci", "--ignore-scripts", silent=True)
     done(modules, "nanolm", key)
 
 

@@ -19,6 +19,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ import torch
 
 from nanolm.hardware import USABLE_SHARE, Gpu
 from nanolm.machine import name_of, total_bytes
-from nanolm.measure import PROBE_VERSION, Samples, timed
+from nanolm.measure import PROBE_VERSION, Samples, once, timed
 
 #: Что перемножать: строки, общая ось, столбцы. Ускорителю нужны большие матрицы, процессору хватает малых.
 SHAPES = {
@@ -34,6 +35,9 @@ SHAPES = {
     "mps": ((2048, 2048, 2048), (4096, 4096, 4096)),
     "cuda": ((4096, 4096, 4096), (8192, 8192, 8192), (8192, 4096, 16384), (16384, 8192, 8192)),
 }
+#: Один вызов длиннее этого, с, дальше не повторяют и больших размеров не берут. Без команд bf16 процессор умножает
+#: такие матрицы в сотни раз медленнее, чем fp32, и полный замер занял бы четверть часа.
+SLOW_S = 0.3
 #: Байтов в массиве для полосы: много больше кеша последнего уровня.
 ARRAY_BYTES = {"cpu": 2**28, "mps": 2**29, "cuda": 2**32}
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -78,8 +82,12 @@ def _matmul_rate(kind: str, device: torch.device) -> tuple[float, Samples]:
             dtype = _DTYPES["fp32" if kind == "tf32" else kind]
             left, right = torch.randn(M, K, device=device, dtype=dtype), torch.randn(K, N, device=device, dtype=dtype)
             out = torch.empty(M, N, device=device, dtype=dtype)
-            samples = timed(lambda a=left, b=right, c=out: torch.mm(a, b, out=c), device)  # type: ignore[misc]
+            multiply = partial(torch.mm, left, right, out=out)
+            first = min(once(multiply, device) for _ in range(2))
+            samples = Samples((first,)) if first > SLOW_S else timed(multiply, device, warmup=0)
             best = max(best, (2 * M * K * N / samples.median, samples), key=lambda pair: pair[0])
+            if first > SLOW_S:
+                break
     return best
 
 

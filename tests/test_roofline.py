@@ -91,6 +91,17 @@ def test_measurement_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(found["samples_s"].values())
 
 
+def test_slow_products_are_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Процессор без команд bf16 умножает тысячи на тысячи секундами: замер не должен этого ждать."""
+    sizes: list[int] = []
+    monkeypatch.setitem(roofline.SHAPES, "cpu", ((32, 32, 32), (64, 64, 64)))
+    monkeypatch.setattr(roofline, "once", lambda function, _: sizes.append(len(function.args[0])) or 0.5)
+    rate, samples = roofline._matmul_rate("bf16", CPU)
+    assert sizes == [32, 32]
+    assert samples.seconds == (0.5,)
+    assert rate == pytest.approx(2 * 32**3 / 0.5)
+
+
 def test_timing_is_a_share_of_the_limit() -> None:
     timing = Timing("decode", "шаг", Samples((0.2, 0.1, 0.3)), limit_s=0.1, tokens=8)
     assert timing.share == pytest.approx(0.5)

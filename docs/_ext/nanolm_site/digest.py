@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-#: От этого зависит урок, который не сказал иного.
-DEFAULT_INPUTS = ("nanolm/**/*.py", "nanolm/data/**/*", "lessons/records/**/*")
+#: От этого зависит урок, который не сказал иного. Живые страницы и тренажёр уроки не зовут.
+DEFAULT_INPUTS = ("nanolm/*.py", "nanolm/exercises/**/*.py", "nanolm/data/**/*", "lessons/records/**/*")
 #: Пакеты, от версии которых меняются числа или рисунки.
 PACKAGES = ("torch", "matplotlib", "babel", "tokenizers")
 #: Имя библиотеки драйвера CUDA: если её нет, карты нет, и torch можно не импортировать.

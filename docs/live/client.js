@@ -1,0 +1,127 @@
+// Разговор страницы с Python: один рабочий поток на страницу, запросы по очереди.
+//
+// Рабочий поток нельзя прервать: SharedArrayBuffer без особых заголовков сервера недоступен. Поэтому у запроса
+// есть срок; если он вышел, поток уничтожается и тут же запускается новый.
+
+export const LIMIT_MS = 5000;
+
+export class Stopped extends Error {}
+
+export class Python {
+  #worker = null;
+  #ready = null;
+  #queue = [];
+  #current = null;
+  #listeners = new Set();
+
+  constructor(config) {
+    this.config = config;
+  }
+
+  // Состояние для подписи на странице: "loading", "ready" или "broken".
+  onState(listener) {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  #tell(state, detail = "") {
+    for (const listener of this.#listeners) listener(state, detail);
+  }
+
+  start() {
+    if (this.#ready) return this.#ready;
+    this.#tell("loading");
+    const worker = new Worker(this.config.worker, { type: "module", name: "nanolm" });
+    this.#worker = worker;
+    this.#ready = new Promise((resolve, reject) => {
+      const fail = (reason) => {
+        if (this.#worker !== worker) return;
+        this.#drop();
+        this.#tell("broken", reason);
+        reject(new Error(reason));
+      };
+      worker.onerror = (event) => fail(event.message || "рабочий поток не запустился");
+      worker.onmessage = ({ data }) => {
+        if (data.broken !== undefined) {
+          this.#fatal(data.broken);
+          fail(data.broken);
+        } else if (data.ready) {
+          this.#tell("ready");
+          resolve();
+        } else this.#finish(data);
+      };
+    });
+    // Отказ увидят те, кто ждёт запуска; остальным он не нужен.
+    this.#ready.catch(() => {});
+    worker.postMessage(this.config);
+    return this.#ready;
+  }
+
+  #drop() {
+    this.#worker?.terminate();
+    this.#worker = this.#ready = null;
+  }
+
+  // key — имя потока запросов, в котором важен только последний: прежний ждущий получает null.
+  async call(request, { key = null, limit = LIMIT_MS } = {}) {
+    return new Promise((resolve, reject) => {
+      if (key) {
+        for (const old of this.#queue.filter((item) => item.key === key)) old.resolve(null);
+        this.#queue = this.#queue.filter((item) => item.key !== key);
+      }
+      this.#queue.push({ request, key, limit, resolve, reject });
+      this.#next();
+    });
+  }
+
+  async #next() {
+    if (this.#current || !this.#queue.length) return;
+    const item = (this.#current = this.#queue.shift());
+    try {
+      await this.start();
+    } catch (error) {
+      this.#current = null;
+      item.reject(error);
+      for (const other of this.#queue.splice(0)) other.reject(error);
+      return;
+    }
+    if (this.#current !== item) return;
+    item.timer = setTimeout(() => this.#expire(item), item.limit);
+    this.#worker.postMessage({ request: JSON.stringify(item.request) });
+  }
+
+  #finish({ answer }) {
+    const item = this.#current;
+    if (!item) return;
+    clearTimeout(item.timer);
+    this.#current = null;
+    item.resolve(JSON.parse(answer));
+    this.#next();
+  }
+
+  #fatal(reason) {
+    const item = this.#current;
+    if (!item?.timer) return;
+    clearTimeout(item.timer);
+    this.#current = null;
+    item.reject(new Stopped(reason));
+    queueMicrotask(() => this.#next());
+  }
+
+  #expire(item) {
+    if (this.#current !== item) return;
+    this.stop(`Код работал дольше ${item.limit / 1000} с и остановлен. Проверьте условие выхода из цикла.`);
+  }
+
+  // Остановить то, что выполняется, и поднять новый поток.
+  stop(reason = "Выполнение остановлено.") {
+    const item = this.#current;
+    if (!item) return;
+    clearTimeout(item.timer);
+    this.#current = null;
+    this.#drop();
+    item.reject(new Stopped(reason));
+    this.start();
+    this.#next();
+  }
+}

@@ -1,0 +1,106 @@
+// Живое упражнение: заготовка превращается в редактор, ответ проверяет nanolm.exercises.
+
+import { openEditor } from "./editor.js";
+
+const STORE = "nanolm:exercise:";
+
+function read(id) {
+  try {
+    return JSON.parse(localStorage.getItem(STORE + id) ?? "null") ?? {};
+  } catch {
+    return {};
+  }
+}
+
+function write(id, value) {
+  try {
+    if (value) localStorage.setItem(STORE + id, JSON.stringify(value));
+    else localStorage.removeItem(STORE + id);
+  } catch {
+    // Хранилище закрыто или полно: упражнение работает, но текст доживёт только до закрытия страницы.
+  }
+  document.dispatchEvent(new CustomEvent("nanolm:progress"));
+}
+
+const STATE_WORDS = { loading: "Запускается Python…", ready: "", broken: "Python не запустился: " };
+const BUSY_WORDS = { run: "Выполняется…", check: "Проверяется…", hint: "" };
+
+export function mountExercise(root, python) {
+  const id = root.dataset.exercise;
+  const cell = root.previousElementSibling;
+  const block = cell.querySelector(".highlight");
+  const stub = block.querySelector("pre").textContent.replace(/\n$/, "");
+  const output = root.querySelector("[data-output]");
+  const status = root.querySelector("[data-status]");
+  const buttons = [...root.querySelectorAll("button[data-do]")];
+  const saved = read(id);
+  let record = { ...saved };
+
+  const editor = openEditor(block.parentElement, saved.code ?? stub, `Ваш код, упражнение ${id}`, {
+    run: () => act("run"),
+    check: () => act("check"),
+    change(code) {
+      record = { ...record, code };
+      if (code === stub && !record.solved) write(id, null);
+      else write(id, record);
+    },
+  });
+  block.remove();
+  python.onState((state, detail) => {
+    if (state !== "ready" || status.textContent === STATE_WORDS.loading) status.textContent = STATE_WORDS[state] + detail;
+  });
+  python.start().catch(() => {});
+
+  async function act(action) {
+    if (action === "reset") return reset();
+    for (const button of buttons) button.disabled = button.dataset.do !== "reset";
+    if (status.textContent === "") status.textContent = BUSY_WORDS[action];
+    try {
+      const answer = await python.call({
+        widget: "lesson",
+        state: { exercise: id, name: root.dataset.name, code: editor.code(), shown: String(record.hints ?? 0) },
+        action,
+      });
+      status.textContent = "";
+      show(answer);
+    } catch (error) {
+      status.textContent = "";
+      output.innerHTML = "";
+      output.append(failure(error.message));
+    } finally {
+      for (const button of buttons) button.disabled = false;
+    }
+    return undefined;
+  }
+
+  function show(answer) {
+    output.innerHTML = answer.html;
+    if (answer.line) editor.mark(answer.line);
+    if (answer.hints !== undefined) record = { ...record, hints: answer.hints };
+    if (answer.status === "correct") record = { ...record, solved: true };
+    if (answer.status === "correct" || answer.hints !== undefined) write(id, { ...record, code: editor.code() });
+    root.classList.toggle("nanolm-solved", Boolean(record.solved));
+  }
+
+  function failure(text) {
+    const box = document.createElement("div");
+    box.className = "nanolm-check nanolm-check-error";
+    box.textContent = text;
+    return box;
+  }
+
+  function reset() {
+    python.stop();
+    editor.set(stub);
+    record = {};
+    write(id, null);
+    output.innerHTML = "";
+    root.classList.remove("nanolm-solved", "nanolm-begun");
+  }
+
+  root.addEventListener("click", (event) => {
+    const button = event.target.closest("button[data-do]");
+    if (button) act(button.dataset.do);
+  });
+  document.addEventListener("nanolm:forget", reset);
+}

@@ -1,0 +1,163 @@
+// Калькулятор: форма, из неё — строки в Python, из ответа — куски страницы.
+
+const WORDS = {
+  loading: "Запускается Python…",
+  ready: "",
+  broken: "Python не запустился: ",
+};
+
+function collect(form) {
+  const state = {};
+  for (const field of form.elements) {
+    if (!field.name || field.type === "file") continue;
+    if (field.type === "checkbox") state[field.name] = field.checked ? "on" : "";
+    else if (field.type === "radio") {
+      if (field.checked) state[field.name] = field.value;
+    } else state[field.name] = field.value;
+  }
+  return state;
+}
+
+function fill(form, values) {
+  for (const [name, value] of Object.entries(values)) {
+    const field = form.elements.namedItem(name);
+    if (!field) continue;
+    if (field.type === "checkbox") field.checked = value === "on";
+    else if (field.value !== value) field.value = value;
+    showOutput(form, field);
+  }
+}
+
+// Число рядом с ползунком; какими словами — скажет ответ, до него видно само значение.
+function showOutput(form, field) {
+  const output = field.id && form.querySelector(`output[for="${field.id}"]`);
+  if (output && !output.dataset.slot) output.textContent = field.value;
+}
+
+function markErrors(root, form, errors) {
+  for (const place of root.querySelectorAll("[data-error]")) {
+    const text = errors[place.dataset.error] ?? "";
+    place.textContent = text;
+    place.hidden = !text;
+  }
+  for (const field of form.elements) {
+    if (!field.name) continue;
+    if (errors[field.name]) field.setAttribute("aria-invalid", "true");
+    else field.removeAttribute("aria-invalid");
+  }
+}
+
+function setSlots(root, slots) {
+  for (const [name, html] of Object.entries(slots)) {
+    for (const place of root.querySelectorAll(`[data-slot="${name}"]`)) {
+      // Раскрытые формулы остаются раскрытыми.
+      const open = [...place.querySelectorAll("details[open][data-row]")].map((row) => row.dataset.row);
+      place.innerHTML = html;
+      for (const row of open) place.querySelector(`details[data-row="${CSS.escape(row)}"]`)?.setAttribute("open", "");
+    }
+  }
+}
+
+function download(name, text) {
+  const type = name.endsWith(".json") ? "application/json" : "text/plain;charset=utf-8";
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([text], { type }));
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+
+export function mountWidget(root, python) {
+  const name = root.dataset.widget;
+  const form = root.querySelector("form");
+  const status = root.querySelector("[data-status]");
+  const listeners = [];
+  let last = null;
+
+  python.onState((state, detail) => {
+    status.textContent = WORDS[state] + detail;
+  });
+
+  function show(answer) {
+    if (answer === null) return answer;
+    last = answer;
+    if (answer.state) fill(form, answer.state);
+    const errors = answer.errors ?? {};
+    markErrors(root, form, errors);
+    root.classList.toggle("nanolm-stale", Object.keys(errors).length > 0);
+    setSlots(root, answer.slots ?? {});
+    if (answer.query !== undefined && root.hasAttribute("data-address")) {
+      history.replaceState(history.state, "", (answer.query ? "?" + answer.query : location.pathname) + location.hash);
+    }
+    for (const listener of listeners) listener(answer);
+    return answer;
+  }
+
+  async function send(action = null) {
+    root.setAttribute("aria-busy", "true");
+    try {
+      // Действие пропускать нельзя, а из пересчётов важен последний.
+      const key = action ? null : name;
+      return show(await python.call({ widget: name, state: widget.state(), action }, { key }));
+    } catch (error) {
+      status.textContent = error.message;
+      return null;
+    } finally {
+      root.removeAttribute("aria-busy");
+    }
+  }
+
+  const widget = {
+    state: () => collect(form),
+    set(values) {
+      fill(form, values);
+      return send();
+    },
+    send,
+    onAnswer: (listener) => listeners.push(listener),
+    begin() {
+      const given = Object.fromEntries(new URLSearchParams(location.search));
+      if (root.hasAttribute("data-address") && Object.keys(given).length) return load(given);
+      return send();
+    },
+  };
+
+  // Адрес разбирает Python: он знает, какие поля есть и что в них можно писать.
+  async function load(given) {
+    try {
+      return show(await python.call({ widget: name, state: given, action: "load" }));
+    } catch (error) {
+      status.textContent = error.message;
+      return null;
+    }
+  }
+
+  form.addEventListener("input", (event) => {
+    showOutput(form, event.target);
+    if (event.target.type !== "file") send();
+  });
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    send(event.submitter?.dataset.action ?? form.dataset.submit ?? null);
+  });
+  root.addEventListener("click", async (event) => {
+    const button = event.target.closest("button");
+    if (!button) return;
+    if (button.dataset.action && button.type === "button") send(button.dataset.action);
+    const { download: file, copy } = button.dataset;
+    if (file && last?.files?.[file] !== undefined) download(file, last.files[file]);
+    if (copy && last?.copies?.[copy] !== undefined) {
+      await navigator.clipboard.writeText(last.copies[copy]);
+      status.textContent = "Скопировано.";
+    }
+    if (button.hasAttribute("data-link")) {
+      await navigator.clipboard.writeText(location.href);
+      status.textContent = "Ссылка скопирована.";
+    }
+    if (button.hasAttribute("data-reset")) {
+      history.replaceState(history.state, "", location.pathname + location.hash);
+      load({});
+    }
+  });
+  return widget;
+}
