@@ -27,6 +27,7 @@ nox.options.default_venv_backend = "virtualenv"
 
 ROOT = Path(__file__).resolve().parent
 HTML = ROOT / "build" / "html"
+CSP = ROOT / "build" / "csp.txt"
 CONSTRAINTS = "constraints.txt"
 PROJECT = nox.project.load_toml("pyproject.toml")
 
@@ -139,6 +140,16 @@ def site(session: nox.Session) -> None:
 
 
 @session(default=False)
+def browser(session: nox.Session) -> None:
+    """Пройти живые страницы собранного сайта в Chromium: упражнения, калькулятор, тренажёр."""
+    if not (HTML / "index.html").is_file():
+        session.error("Сайта нет: сначала соберите его командой nox -s docs.")
+    install(session, groups=("browser",))
+    install_npm(session)
+    session.run("pytest", *(session.posargs or ["tests/browser"]), env={"NANOLM_SITE": str(HTML)})
+
+
+@session(default=False)
 def bench(session: nox.Session) -> None:
     """Скорость NanoLM рядом с transformers и с пределом машины; ключи — у bench/speed.py."""
     install(session, "model", groups=("test",))
@@ -156,13 +167,29 @@ def live(session: nox.Session) -> None:
     session.run("sphinx-autobuild", "--open-browser", "--port", "0", *options, *patterns, *arguments)
 
 
+class SiteHandler(SimpleHTTPRequestHandler):
+    """Сервер сайта: со строгой политикой содержимого и верными типами файлов."""
+
+    #: В Windows тип .js бывает переписан в реестре, а модуль с чужим типом браузер не запустит.
+    extensions_map = {  # noqa: RUF012
+        **SimpleHTTPRequestHandler.extensions_map,
+        ".js": "text/javascript", ".mjs": "text/javascript", ".wasm": "application/wasm",
+    }  # fmt: skip
+
+    def end_headers(self) -> None:
+        """Дописать политику, которую составила сборка."""
+        if CSP.is_file():
+            self.send_header("Content-Security-Policy", CSP.read_text(encoding="utf-8").strip())
+        super().end_headers()
+
+
 @session(venv_backend="none", default=False)
 def serve(session: nox.Session) -> None:
     """Открыть собранный сайт на этой машине; порт выбирается сам или задаётся: nox -s serve -- 8000."""
     if not (HTML / "index.html").is_file():
         session.error("Сайта нет: сначала соберите его командой nox -s docs.")
     port = int(session.posargs[0]) if session.posargs else 0
-    handler = partial(SimpleHTTPRequestHandler, directory=str(HTML))
+    handler = partial(SiteHandler, directory=str(HTML))
     with ThreadingHTTPServer(("127.0.0.1", port), handler) as server:
         session.log("Сайт: http://127.0.0.1:%d/ (остановить — Ctrl+C)", server.server_address[1])
         try:

@@ -89,6 +89,7 @@ export function mountWidget(root, python) {
     if (answer.query !== undefined && root.hasAttribute("data-address")) {
       history.replaceState(history.state, "", (answer.query ? "?" + answer.query : location.pathname) + location.hash);
     }
+    root.dataset.answered = "1";
     for (const listener of listeners) listener(answer);
     return answer;
   }

@@ -47,15 +47,23 @@ def widget(name: str) -> ModuleType:
 
 
 def answer(request: str) -> str:
-    """Ответ на запрос страницы; исключений наружу не бывает."""
+    """Ответ на запрос страницы. Непонятный запрос и неверное значение — сообщение под ключом `errors`."""
     try:
-        if len(request) > LONGEST_REQUEST:
-            raise ValueError("запрос длиннее 4 МБ")
-        asked = json.loads(request)
-        found = widget(asked["widget"]).answer(_strings(asked["state"]), asked.get("action"))
+        name, state, action = _parsed(request)
+        found = widget(name).answer(state, action)
     except ValueError as error:
         found = {"errors": {"": str(error)}}
     return json.dumps(found, ensure_ascii=False)
+
+
+def _parsed(request: str) -> tuple[str, dict[str, str], str | None]:
+    if len(request) > LONGEST_REQUEST:
+        raise ValueError("запрос длиннее 4 МБ")
+    try:
+        asked = json.loads(request)
+        return asked["widget"], _strings(asked["state"]), asked.get("action")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError("запрос не понят: нужен объект с полями widget и state") from error
 
 
 def _strings(state: dict[str, Any]) -> dict[str, str]:

@@ -154,7 +154,7 @@ def _ran(run: Run, checking: bool) -> dict[str, Any]:
 def _quiet(run: Run) -> str:
     names = [name for name in run.names if not name.startswith("__")]
     if not names:
-        return "Ячейка пуста: напечатать нечего."
+        return "Ничего не напечатано и не определено."
     listed = ", ".join(f"<code>{escape(name)}</code>" for name in names[:8])
     return f"Ничего не напечатано. Определено: {listed}. Чтобы увидеть число, вызовите функцию последней строкой."
 
@@ -164,9 +164,7 @@ def _printed_html(run: Run) -> str:
 
 
 def _box(status: str, heading: str, message: str) -> str:
-    return (
-        f'<div class="nanolm-check nanolm-check-{status.replace("_", "-")}"><p><strong>{heading}.</strong> {message}</p></div>'
-    )
+    return f'<div class="nanolm-check nanolm-check-{status.replace("_", "-")}"><p><strong>{heading}.</strong> {message}</p></div>'
 
 
 # --- Ошибки учащегося ---------------------------------------------------------------------------
@@ -239,7 +237,7 @@ def _meaning(error: BaseException) -> tuple[str, str, str]:
         return _syntax(error), "", f"{type(error).__name__}: {error.msg}"
     if isinstance(error, ModuleNotFoundError):
         return _module(error)
-    if isinstance(error, failures.InputAskedError):
+    if isinstance(error, attempt.InputAskedError):
         return "Ячейка ждёт ввода, а вводить здесь некуда.", "Впишите значения прямо в код.", ""
     found = failures.explain(error)
     meaning = found.text.removesuffix(found.raw).strip() or found.text
@@ -261,5 +259,3 @@ def _module(error: ModuleNotFoundError) -> tuple[str, str, str]:
     if name in _HEAVY:
         return f"Библиотеки {name} в браузере нет: здесь Python со стандартной библиотекой и nanolm.", where, raw
     return "Такого модуля здесь нет: в браузере есть стандартная библиотека и nanolm.", where, raw
-
-

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from . import anchors, catalog, course, examples, lessons, live, maths, notebooks, pages, search, tables
+from . import anchors, catalog, course, examples, lessons, live, maths, notebooks, pages, policy, search, tables
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
-PARTS = (anchors, catalog, course, examples, lessons, live, maths, notebooks, pages, search, tables)
+PARTS = (anchors, catalog, course, examples, lessons, live, maths, notebooks, pages, policy, search, tables)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

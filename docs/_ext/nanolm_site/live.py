@@ -32,54 +32,61 @@ from docutils import nodes
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.docutils import SphinxDirective
 
-from . import digest, lessons, pages
+from . import digest, lessons, pages, tables
 from .errors import stop
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from sphinx.application import Sphinx
     from sphinx.config import Config
 
 #: Что из пакета pyodide нужно странице; остальное — карты исходников и чужие консоли.
 PYODIDE = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json")
+#: С этих модулей страница начинает; остальное они загрузят сами. Код учащегося может звать и счета.
+ROOTS = ("nanolm.live", "nanolm.budget", "nanolm.exercises")
 #: Какие части страницы держат своё состояние в её адресе: их страница посвящена им одним.
 ADDRESSED = ("calculator", "interview")
 CHECK = re.compile(r'^check\("([^"]+)", (\w+)\)\s*$')
 NOTE = (
-    '<p class="nanolm-live-note">{what}, если открыть сайт с сервера: <code>nox -s serve</code>. '
-    "Нужен JavaScript.</p>"
+    '<p class="nanolm-live-note">{what}, если открыть сайт с сервера: <code>nox -s serve</code>. Нужен JavaScript.</p>'
 )
 
 
 # --- Файлы --------------------------------------------------------------------------------------
 
 
-def imports(path: Path, package: str) -> Iterator[str]:
-    """Полные имена модулей, которые файл загружает сразу: без ленивых импортов и импортов для типов."""
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = ".".join(package.split(".")[: len(package.split(".")) - node.level + 1]) if node.level else ""
-            yield ".".join(filter(None, [base, node.module]))
-            if (node.module or "").partition(".")[0] == "nanolm" or node.level:
-                yield from (".".join(filter(None, [base, node.module, alias.name])) for alias in node.names)
+def imports(path: Path, package: str) -> tuple[set[str], set[str]]:
+    """Полные имена модулей, которые файл загружает сразу и которые — по надобности, внутри функций."""
+    at_once, later = set(), set()
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for statement in tree.body:
+        if isinstance(statement, ast.If) and getattr(statement.test, "id", "") == "TYPE_CHECKING":
+            continue
+        for node in ast.walk(statement):
+            found = later if node is not statement else at_once
+            if isinstance(node, ast.Import):
+                found.update(alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                parts = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+                base = ".".join(filter(None, [*parts, node.module]))
+                # Имя после import может быть и модулем: `from nanolm import units`.
+                found.update({base, *(f"{base}.{alias.name}" for alias in node.names)})
+    return at_once, later
 
 
 def pure_modules(root: Path) -> list[Path]:
-    """Модули `nanolm`, которым хватает стандартной библиотеки и друг друга."""
+    """Модули `nanolm`, до которых можно дойти от живых частей, не встретив чужой библиотеки."""
     paths = {module_name(root, path): path for path in digest.files(root, ("nanolm/**/*.py",))}
-    needs = {name: set(imports(path, package_of(name, path))) for name, path in paths.items()}
-    while True:
-        heavy = {
-            name for name, wanted in needs.items()
-            if any(foreign(word, paths) or (word.startswith("nanolm") and word in paths and word not in needs)
-                   for word in wanted)
-        }  # fmt: skip
-        if not heavy:
-            return sorted(paths[name] for name in needs)
-        needs = {name: wanted for name, wanted in needs.items() if name not in heavy}
+    needs = {name: imports(path, package_of(name, path)) for name, path in paths.items()}
+    heavy = {name for name, (at_once, _) in needs.items() if any(foreign(word) for word in at_once)}
+    while grown := {name for name in needs.keys() - heavy if needs[name][0] & heavy}:
+        heavy |= grown
+    reached, ahead = set(), {name for name in paths if name.startswith(ROOTS)}
+    while ahead:
+        name = ahead.pop()
+        reached.add(name)
+        wanted = {word for group in needs[name] for word in group} | {name.rpartition(".")[0]}
+        ahead |= (wanted & paths.keys()) - heavy - reached
+    return sorted(paths[name] for name in reached)
 
 
 def module_name(root: Path, path: Path) -> str:
@@ -93,7 +100,7 @@ def package_of(name: str, path: Path) -> str:
     return name if path.name == "__init__.py" else name.rpartition(".")[0]
 
 
-def foreign(word: str, paths: dict[str, Path]) -> bool:
+def foreign(word: str) -> bool:
     """Модуль ни наш, ни из стандартной библиотеки."""
     top = word.partition(".")[0]
     return top not in sys.stdlib_module_names and top != "nanolm"
@@ -199,6 +206,27 @@ def plain_page(part: Any, state: dict[str, str]) -> str:
     return f'<form class="nanolm-form">{part.form(state)}</form>{places}'
 
 
+class Licences(SphinxDirective):
+    """Пакеты npm, из которых собран сайт: версия, лицензия, входит ли пакет в сайт."""
+
+    def run(self) -> list[nodes.Node]:
+        """Прочитать package-lock.json; сборки esbuild под каждую систему — один пакет."""
+        lock = Path(self.env.srcdir) / "package-lock.json"
+        self.env.note_dependency(str(lock))
+        packages = json.loads(lock.read_text(encoding="utf-8"))["packages"]
+        rows = [
+            (path.removeprefix("node_modules/"), found["version"], found.get("license", "—"), place(found))
+            for path, found in packages.items()
+            if path and not path.startswith("node_modules/@esbuild/")
+        ]
+        return [tables.table(("Пакет", "Версия", "Лицензия", "Где"), rows)]
+
+
+def place(package: dict[str, Any]) -> str:
+    """Отдаётся ли пакет читателю."""
+    return "для сборки и проверок" if package.get("dev") else "для сайта"
+
+
 BUTTONS = (
     ("run", "Запустить", "Ctrl+Enter"),
     ("check", "Проверить", "Ctrl+Shift+Enter"),
@@ -215,7 +243,7 @@ def exercise_markup(id_: str, name: str) -> str:
     )
     return (
         f'<div class="nanolm-live nanolm-exercise" data-exercise="{html.escape(id_)}" data-name="{name}">'
-        f'{NOTE.format(what="Решать и проверять можно прямо здесь")}'
+        f"{NOTE.format(what='Решать и проверять можно прямо здесь')}"
         f'<div class="nanolm-buttons" role="group" aria-label="Упражнение {html.escape(id_)}">{buttons}</div>'
         '<p class="nanolm-keys">Tab — отступ; Esc, затем Tab — выйти из редактора; Ctrl+Enter — запустить, '
         "Ctrl+Shift+Enter — проверить.</p>"
@@ -280,12 +308,15 @@ def add_script(app: Sphinx, name: str, _template: str, context: dict[str, Any], 
     app.add_css_file("nanolm-live.css")
     ids = doctree.get("nanolm_exercises")
     if ids and lessons.is_lesson(app.env, name):
-        context["body"] = context["body"].replace("</h1>", "</h1>" + PROGRESS.format(ids=" ".join(ids), count=len(ids)), 1)
+        context["body"] = context["body"].replace(
+            "</h1>", "</h1>" + PROGRESS.format(ids=" ".join(ids), count=len(ids)), 1
+        )
 
 
 def setup(app: Sphinx) -> None:
     """Подключить живые части."""
     app.add_directive("live", Live)
+    app.add_directive("npm-licences", Licences)
     app.add_node(LiveNode, html=(visit_live, None), latex=(skip, None), text=(skip, None), man=(skip, None))
     app.add_post_transform(LiveExercises)
     app.connect("config-inited", write_files)

@@ -27,6 +27,8 @@ FENCE = re.compile(r"^(:{3,}|`{3,})\{([a-z-]+)\}\s*(.*)$")
 OPTION = re.compile(r"^:[a-z-]+:.*$")
 #: Директивы, у которых есть русское имя, если автор не дал своего заголовка.
 NAMES = {"note": "Примечание", "tip": "Совет", "warning": "Внимание", "important": "Важно", "hint": "Подсказка"}
+#: Живой части в блокноте нет.
+LIVE = "Здесь на странице урока — калькулятор с ползунками."
 
 
 def glued_values(notebook: NotebookNode) -> dict[str, str]:
@@ -66,7 +68,7 @@ def plain_markdown(text: str, values: dict[str, str]) -> str:
         fence = FENCE.match(line)
         if fence:
             inside.append(fence[1])
-            title = fence[3] or NAMES.get(fence[2], "")
+            title = LIVE if fence[2] == "live" else fence[3] or NAMES.get(fence[2], "")
             lines += ["", f"**{title}**" if title else "", ""]
             options = True
         elif inside and line.strip() == inside[-1]:

@@ -1,0 +1,125 @@
+"""Живое упражнение: выполнение ячейки, ошибки по-русски, проверка, подсказки."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nanolm import exercises, live
+from nanolm.live import lesson
+
+RIGHT = "def swiglu_width(D):\n    return round(8 * D / 3)\n"
+
+
+def ask(code: str, action: str = "run", **state: str) -> dict[str, Any]:
+    """Ответ странице, через тот же JSON."""
+    full = {"exercise": "9/swiglu-width", "name": "swiglu_width", "code": code, **state}
+    return dict(json.loads(live.answer(json.dumps({"widget": "lesson", "state": full, "action": action}))))
+
+
+def test_four_states() -> None:
+    assert ask(RIGHT, "check")["status"] == "correct"
+    assert ask("def swiglu_width(D):\n    return 4 * D\n", "check")["status"] == "wrong"
+    assert ask("def swiglu_width(D):\n    return ...\n", "check")["status"] == "not_started"
+    assert ask("def swiglu_width(D):\n    return D / 0\n", "check")["status"] == "error"
+
+
+def test_exception_of_the_answer_shows_its_line() -> None:
+    found = ask("def swiglu_width(D):\n    x = 1\n    return D / 0\n", "check")
+    assert found["line"] == 3
+    assert "3: return D / 0" in found["html"]
+
+
+def test_missing_name_is_explained() -> None:
+    found = ask("def width(D):\n    return D\n", "check")
+    assert found["status"] == "error"
+    assert "swiglu_width" in found["html"]
+    assert "Сбросить" in found["html"]
+
+
+def test_runs_do_not_see_each_other() -> None:
+    ask("secret = 1")
+    assert "Имя не определено" in ask("secret")["html"]
+
+
+def test_last_expression_is_shown_and_none_is_not() -> None:
+    assert '<pre class="nanolm-output">42</pre>' in ask("x = 40\nx + 2")["html"]
+    assert "Ничего не напечатано" in ask("None")["html"]
+
+
+def test_output_has_a_limit() -> None:
+    found = ask("while True:\n    print('я' * 100)")
+    assert "Напечатано больше 20\u00a0000 знаков" in found["html"]
+    assert len(found["html"]) < 2 * lesson.PRINT_LIMIT
+
+
+def test_limit_cannot_be_swallowed() -> None:
+    code = "while True:\n    try:\n        print('x' * 1000)\n    except Exception:\n        pass"
+    assert "код остановлен" in ask(code)["html"]
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "line"),
+    [
+        ("x = (1,\ny = 2", "Скобка не закрыта", 1),
+        ("x = 1)", "Лишняя закрывающая скобка", 1),
+        ("if 1\n    pass", "Не хватает двоеточия", 1),
+        ("  x = 1", "Лишний отступ", 1),
+        ("def f():\nreturn 1", "Ожидается тело с отступом", 2),
+        ("return 1", "return стоит вне функции", 1),
+        ("x = 'a", "Строка не закрыта", 1),
+        ("x = 2D", "Имя не может начинаться с цифры", 1),
+        ("x = 2 × 3", "Этого знака в Python нет", 1),
+        ("1 = x", "Слева от знака равенства", 1),
+        ("import torch", "Библиотеки torch в браузере нет", 1),
+        ("import nowhere", "Такого модуля здесь нет", 1),
+        ("def f(): return f()\nf()", "вызывает сама себя", 1),
+        ("input()", "вводить здесь некуда", 1),
+        ("exit()", "завершить программу", 1),
+        ("raise KeyboardInterrupt", "прервано", 1),
+        ("raise ValueError('<b>')", "&lt;b&gt;", 1),
+        ("def f():\n    return 1 / 0\n\nf()", "Деление на ноль", 2),
+        ("x = '\\ud800'\nprint(x)", "", 2),
+    ],
+)
+def test_errors(code: str, words: str, line: int) -> None:
+    if words in ("Библиотеки torch в браузере нет",):
+        code = "raise ModuleNotFoundError('No module named torch', name='torch')"
+    found = ask(code)
+    assert words in found["html"]
+    assert "Traceback" not in found["html"]
+    assert found.get("line", line) == line
+
+
+def test_only_learner_lines_of_the_trace() -> None:
+    error = lesson.Run("import json\n\ndef read(x):\n    return json.loads(x)\n\nread('{')").error
+    assert error is not None
+    assert [number for number, _ in lesson.learner_lines(error)] == [6, 4]
+
+
+def test_hints_advance() -> None:
+    total = exercises.hint("9/swiglu-width", 1).total
+    seen = []
+    shown = 0
+    for _ in range(total + 1):
+        found = ask("", "hint", shown=str(shown))
+        shown = found["hints"]
+        seen.append(found["html"])
+    assert shown == total
+    assert len(set(seen[:total])) == total
+
+
+def test_unknown_part_and_broken_request_are_messages() -> None:
+    for request in ('{"widget": "нет", "state": {}}', "{", "[" * 10**5):
+        assert list(json.loads(live.answer(request))["errors"]) == [""]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(alphabet="def (x):\n\t return1+*[]{}'\"\\#@,.лЯ\u00a0\x00", max_size=60))
+def test_any_text_gives_an_answer(code: str) -> None:
+    found = ask(code)
+    assert found["status"] in ("ran", "error")
