@@ -157,6 +157,13 @@ def bench(session: nox.Session) -> None:
 
 
 @session(default=False)
+def bench_live(session: nox.Session) -> None:
+    """Скорость живых страниц собранного сайта: запуск Python и пересчёт в Chromium."""
+    install(session, groups=("browser",))
+    session.run("python", "bench/live.py", *session.posargs)
+
+
+@session(default=False)
 def live(session: nox.Session) -> None:
     """Сайт, который пересобирается при правке и открывается в браузере."""
     arguments = prepare_docs(session, "live")

@@ -164,7 +164,8 @@ def _printed_html(run: Run) -> str:
 
 
 def _box(status: str, heading: str, message: str) -> str:
-    return f'<div class="nanolm-check nanolm-check-{status.replace("_", "-")}"><p><strong>{heading}.</strong> {message}</p></div>'
+    kind = status.replace("_", "-")
+    return f'<div class="nanolm-check nanolm-check-{kind}"><p><strong>{heading}.</strong> {message}</p></div>'
 
 
 # --- Ошибки учащегося ---------------------------------------------------------------------------
