@@ -46,6 +46,7 @@ html_search_language = "ru"
 html_theme = "furo"
 html_static_path = ["docs/_static"]
 html_css_files = ["nanolm.css"]
+html_favicon = "docs/_static/icon.svg"
 html_show_sphinx = False
 html_copy_source = False
 html_show_sourcelink = False

@@ -79,6 +79,8 @@ export default function mount(root, widget) {
     take(event.dataTransfer.files[0]);
   });
 
+  root.addEventListener("nanolm:drop", (event) => event.detail.length && take(event.detail[0]));
+
   // Поле с ошибкой или со значением из ссылки не должно прятаться в свёрнутой группе.
   function reveal(names) {
     for (const field of names) {

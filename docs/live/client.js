@@ -3,7 +3,9 @@
 // Рабочий поток нельзя прервать: SharedArrayBuffer без особых заголовков сервера недоступен. Поэтому у запроса
 // есть срок; если он вышел, поток уничтожается и тут же запускается новый.
 
+// Срок для кода читателя: дольше него — бесконечный цикл. Своему коду на занятой машине нужно больше.
 export const LIMIT_MS = 5000;
+export const OURS_MS = 60_000;
 
 export class Stopped extends Error {}
 
@@ -13,6 +15,7 @@ export class Python {
   #queue = [];
   #current = null;
   #listeners = new Set();
+  #widgets = new Set();
 
   constructor(config) {
     this.config = config;
@@ -38,7 +41,7 @@ export class Python {
         if (this.#worker !== worker) return;
         this.#drop();
         this.#tell("broken", reason);
-        reject(new Error(reason));
+        reject(new Error("Python не запустился: " + reason));
       };
       worker.onerror = (event) => fail(event.message || "рабочий поток не запустился");
       worker.onmessage = ({ data }) => {
@@ -53,8 +56,15 @@ export class Python {
     });
     // Отказ увидят те, кто ждёт запуска; остальным он не нужен.
     this.#ready.catch(() => {});
-    worker.postMessage(this.config);
+    worker.postMessage({ ...this.config, widgets: [...this.#widgets] });
     return this.#ready;
+  }
+
+  // Загрузить модуль части заранее: время импорта не должно входить в срок запроса.
+  need(widget) {
+    if (this.#widgets.has(widget)) return;
+    this.#widgets.add(widget);
+    if (this.#ready) this.call({ widget, state: {}, action: "warm" }, { limit: OURS_MS }).catch(() => {});
   }
 
   #drop() {

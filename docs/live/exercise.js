@@ -49,6 +49,7 @@ export function mountExercise(root, python) {
   python.onState((state, detail) => {
     if (state !== "ready" || status.textContent === STATE_WORDS.loading) status.textContent = STATE_WORDS[state] + detail;
   });
+  python.need("lesson");
   python.start().catch(() => {});
 
   async function act(action) {

@@ -23,7 +23,17 @@
   function arm(root) {
     let mounted = null;
     const mount = () => (mounted ??= load().then((module) => module.mount(root, config)));
+    // Файл могут бросить раньше, чем часть проснулась: браузер ушёл бы со страницы открывать его.
+    const drag = (event) => {
+      if (!event.dataTransfer?.types.includes("Files")) return;
+      event.preventDefault();
+      if (event.type !== "drop") return;
+      const files = [...event.dataTransfer.files];
+      mount().then(() => root.dispatchEvent(new CustomEvent("nanolm:drop", { detail: files })), fail);
+    };
+    const drags = root.querySelector("[data-drop]") ? ["dragover", "drop"] : [];
     const disarm = () => {
+      for (const name of drags) root.removeEventListener(name, drag);
       for (const name of ["pointerdown", "focusin", "input", "dragenter"]) root.removeEventListener(name, wake);
       root.removeEventListener("click", hold, true);
       root.removeEventListener("submit", keep, true);
@@ -45,6 +55,7 @@
       }, fail);
     };
     for (const name of ["pointerdown", "focusin", "input", "dragenter"]) root.addEventListener(name, wake);
+    for (const name of drags) root.addEventListener(name, drag);
     root.addEventListener("click", hold, true);
     root.addEventListener("submit", keep, true);
     return wake;

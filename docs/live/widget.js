@@ -1,5 +1,7 @@
 // Калькулятор: форма, из неё — строки в Python, из ответа — куски страницы.
 
+import { OURS_MS } from "./client.js";
+
 const WORDS = {
   loading: "Запускается Python…",
   ready: "",
@@ -24,6 +26,11 @@ function fill(form, values) {
     if (!field) continue;
     if (field.type === "checkbox") field.checked = value === "on";
     else if (field.value !== value) field.value = value;
+    // Из адреса приходит и то, чего в списке нет: другое имя модели или ошибка. Пустой список соврал бы о вопросе.
+    if (field.tagName === "SELECT" && field.value !== value) {
+      field.add(new Option(value, value));
+      field.value = value;
+    }
     showOutput(form, field);
   }
 }
@@ -99,7 +106,7 @@ export function mountWidget(root, python) {
     try {
       // Действие пропускать нельзя, а из пересчётов важен последний.
       const key = action ? null : name;
-      return show(await python.call({ widget: name, state: widget.state(), action }, { key }));
+      return show(await python.call({ widget: name, state: widget.state(), action }, { key, limit: OURS_MS }));
     } catch (error) {
       status.textContent = error.message;
       return null;
@@ -126,7 +133,7 @@ export function mountWidget(root, python) {
   // Адрес разбирает Python: он знает, какие поля есть и что в них можно писать.
   async function load(given) {
     try {
-      return show(await python.call({ widget: name, state: given, action: "load" }));
+      return show(await python.call({ widget: name, state: given, action: "load" }, { limit: OURS_MS }));
     } catch (error) {
       status.textContent = error.message;
       return null;

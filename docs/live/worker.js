@@ -4,7 +4,7 @@
 
 let answer = null;
 
-async function start({ pyodide, archive }) {
+async function start({ pyodide, archive, widgets }) {
   const [{ loadPyodide }, bytes] = await Promise.all([
     import(pyodide + "pyodide.mjs"),
     fetch(archive).then((response) => {
@@ -16,6 +16,7 @@ async function start({ pyodide, archive }) {
   python.unpackArchive(bytes, "zip", { extractDir: "/lib/nanolm-site" });
   python.runPython("import sys; sys.path.insert(0, '/lib/nanolm-site')");
   answer = python.pyimport("nanolm.live").answer;
+  for (const widget of widgets) answer(JSON.stringify({ widget, state: {}, action: "warm" }));
 }
 
 onmessage = async ({ data }) => {

@@ -11,7 +11,8 @@
 - `state` — поля, которые изменил сам калькулятор; `query` — состояние для адреса страницы;
 - `files`, `copies` — что можно скачать и скопировать.
 
-Действие «load» значит: состояние пришло из адреса, в нём может не быть полей и могут быть чужие.
+Действие «load» значит: состояние пришло из адреса, в нём может не быть полей и могут быть чужие. «warm» только
+загружает модуль части: время его загрузки не должно входить в срок ответа.
 
 Работает на стандартной библиотеке: и в CPython, и в Pyodide.
 """
@@ -50,7 +51,8 @@ def answer(request: str) -> str:
     """Ответ на запрос страницы. Непонятный запрос и неверное значение — сообщение под ключом `errors`."""
     try:
         name, state, action = _parsed(request)
-        found = widget(name).answer(state, action)
+        part = widget(name)
+        found = {} if action == "warm" else part.answer(state, action)
     except ValueError as error:
         found = {"errors": {"": str(error)}}
     return json.dumps(found, ensure_ascii=False)

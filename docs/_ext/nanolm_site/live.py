@@ -41,6 +41,12 @@ if TYPE_CHECKING:
 
 #: Что из пакета pyodide нужно странице; остальное — карты исходников и чужие консоли.
 PYODIDE = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json")
+#: Чего из стандартной библиотеки странице не везти: процессы, почта, серверы и отладчик в рабочем потоке браузера
+#: не действуют, а весят четверть мегабайта.
+ABSENT = (
+    "_pyrepl", "multiprocessing", "imaplib.py", "mailbox.py", "pdb.py", "poplib.py", "smtplib.py", "ftplib.py",
+    "wsgiref", "xmlrpc", "socketserver.py",
+)  # fmt: skip
 #: С этих модулей страница начинает; остальное они загрузят сами. Код учащегося может звать и счета.
 ROOTS = ("nanolm.live", "nanolm.budget", "nanolm.exercises")
 #: Какие части страницы держат своё состояние в её адресе: их страница посвящена им одним.
@@ -106,16 +112,32 @@ def foreign(word: str) -> bool:
     return top not in sys.stdlib_module_names and top != "nanolm"
 
 
-def archive(root: Path) -> bytes:
-    """Архив чистых модулей и данных; одинаковым исходникам — одинаковые байты."""
-    data = [path for path in digest.files(root, ("nanolm/data/**/*",)) if path.suffix == ".toml"]
+def zipped(files: dict[str, bytes]) -> bytes:
+    """Архив: одинаковому содержимому — одинаковые байты."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as bundle:
-        for path in [*pure_modules(root), *data]:
-            entry = zipfile.ZipInfo(path.relative_to(root).as_posix())
+        for name, data in files.items():
+            entry = zipfile.ZipInfo(name)
             entry.compress_type = zipfile.ZIP_DEFLATED
-            bundle.writestr(entry, path.read_bytes())
+            bundle.writestr(entry, data, compresslevel=9)
     return packed.getvalue()
+
+
+def archive(root: Path) -> bytes:
+    """Архив чистых модулей пакета и его данных."""
+    data = [path for path in digest.files(root, ("nanolm/data/**/*",)) if path.suffix == ".toml"]
+    return zipped({path.relative_to(root).as_posix(): path.read_bytes() for path in [*pure_modules(root), *data]})
+
+
+def interpreter(source: Path) -> dict[str, bytes]:
+    """Файлы Pyodide: стандартная библиотека без лишнего, перечень пакетов пуст — их здесь нет."""
+    files = {name: (source / name).read_bytes() for name in PYODIDE}
+    with zipfile.ZipFile(io.BytesIO(files["python_stdlib.zip"])) as library:
+        kept = [name for name in library.namelist() if name.partition("/")[0] not in ABSENT]
+        files["python_stdlib.zip"] = zipped({name: library.read(name) for name in kept})
+    lock = json.loads(files["pyodide-lock.json"])
+    files["pyodide-lock.json"] = json.dumps({**lock, "packages": {}}).encode()
+    return files
 
 
 def short_hash(*parts: bytes) -> str:
@@ -140,10 +162,11 @@ def write_files(app: Sphinx, _config: Config) -> None:
     package = f"nanolm-{short_hash(packed)}.zip"
     source = npm(root, "pyodide")
     version = json.loads((source / "package.json").read_text(encoding="utf-8"))["version"]
-    python = f"pyodide-{version}-{short_hash(*((source / name).read_bytes() for name in PYODIDE))}"
+    files = interpreter(source)
+    python = f"pyodide-{version}-{short_hash(*files.values())}"
     (target / python).mkdir(parents=True)
-    for name in PYODIDE:
-        shutil.copyfile(source / name, target / python / name)
+    for name, data in files.items():
+        (target / python / name).write_bytes(data)
     (target / package).write_bytes(packed)
     bundle(root, target, {"pyodide": python + "/", "archive": package})
 

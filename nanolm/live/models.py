@@ -1,0 +1,49 @@
+"""Список моделей для форм живых частей: прочитан один раз, разобран по мере надобности."""
+
+from __future__ import annotations
+
+from nanolm import zoo
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from nanolm.live.form import Options
+    from nanolm.spec import Spec
+
+_entries: dict[str, Any] = {}
+_specs: dict[str, Spec] = {}
+
+
+def entries() -> Mapping[str, Mapping[str, Any]]:
+    """Имя модели → её запись в models.toml."""
+    if not _entries:
+        _entries.update(zoo.presets())
+    return _entries
+
+
+def title(name: str) -> str:
+    """Название модели; у незнакомого имени — оно само."""
+    entry = entries().get(name)
+    return name if entry is None else str(entry["title"])
+
+
+def spec(name: str) -> Spec:
+    """Геометрия модели из списка.
+
+    Errors: `ValueError` с похожими именами, если такой нет.
+    """
+    if name not in _specs:
+        entry = entries().get(name)
+        _specs[name] = zoo.preset(name) if entry is None else zoo.from_config(entry["config"])
+    return _specs[name]
+
+
+def options(own: str = "") -> Options:
+    """Варианты списка по семействам: семейство — первое слово названия; `own` — название пустого варианта."""
+    groups: Options = {"": [("", own)]} if own else {}
+    for name, entry in entries().items():
+        family = entry["title"].split("-")[0].split(" ")[0].rstrip("0123456789.")
+        groups.setdefault(family, []).append((name, entry["title"]))
+    return groups
