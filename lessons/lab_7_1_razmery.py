@@ -163,6 +163,9 @@ for prompt in by_prompt:
 
 
 # %% tags=["exercise"]
+import time
+
+
 def collect_generations(generate, prompts):
     """Ответы по порядку запросов и время цикла."""
     answers, seconds = [], ...
@@ -178,6 +181,8 @@ hint("7.1/collect", 1)
 
 
 # %% tags=["solution"]
+import time
+
 if (
     "collect_generations" not in globals()
 ):  # ваш ответ, если он есть, остаётся на месте

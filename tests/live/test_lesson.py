@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
+import jupytext
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -116,6 +119,37 @@ def test_hints_advance() -> None:
 def test_unknown_part_and_broken_request_are_messages() -> None:
     for request in ('{"widget": "нет", "state": {}}', "{", "[" * 10**5):
         assert list(json.loads(live.answer(request))["errors"]) == [""]
+
+
+CHECK = re.compile(r'check\("([^"]+)", (\w+)\)\s*$')
+
+
+def live_exercises() -> list[tuple[str, str, str, str]]:
+    """Все живые упражнения уроков: id, имя ответа, заготовка, решение."""
+    found = []
+    for path in sorted((Path(__file__).parents[2] / "lessons").glob("*.py")):
+        stub = solution = ""
+        for cell in jupytext.read(path).cells:
+            tags = cell.metadata.get("tags", [])
+            if "exercise" in tags:
+                stub = cell.source
+            elif "solution" in tags:
+                solution = cell.source
+            elif "check" in tags and (asked := CHECK.match(cell.source)):
+                found.append((asked[1], asked[2], stub, solution))
+    return found
+
+
+@pytest.mark.parametrize(("id_", "name", "stub", "solution"), live_exercises())
+def test_every_exercise_works_alone(id_: str, name: str, stub: str, solution: str) -> None:
+    """Решение урока проходит без переменных других ячеек, а заготовка — ещё не начата."""
+    assert ask(solution, "check", exercise=id_, name=name)["status"] == "correct"
+    assert ask(stub, "check", exercise=id_, name=name)["status"] == "not_started"
+
+
+def test_all_formula_exercises_are_live() -> None:
+    known = {exercise.id for exercise in exercises.exercises()} | {found.id for found in exercises.exercises().texts}
+    assert {id_ for id_, *_ in live_exercises()} == known
 
 
 @settings(max_examples=200, deadline=None)
