@@ -16,7 +16,7 @@
 # вопрос задан при каждом соглашении, ответы стоят рядом, а под таблицей сказано, откуда берётся отношение.
 #
 # Правило для всех разделов одно: **число без названного соглашения — ещё не ответ**. В `nanolm` соглашение — это
-# аргумент с именем (`attention=`, `kv=`, `recipe=`, `activations=`), и молча оно не меняется.
+# аргумент с именем (`attention=`, `kv=`, `recipe=`, `implementation=`), и молча оно не меняется.
 #
 # Буквы — на странице [обозначений](notation.md). Что бывает, когда соглашения путают, показывает
 # «[Галерея ошибок](mistakes.py)».
@@ -299,6 +299,66 @@ prose(
 # придумано.
 #
 # **Что называть.** `kv="theory"`, `"transformers"`, `"engine"` или `"uncompressed"`.
+
+# %% [markdown]
+# ## NanoLM и transformers: память одного и того же шага
+#
+# **Вопрос.** Сколько памяти нужно шагу обучения Llama 3.2 1B: пакет 1, контекст 2048, всё в bf16?
+#
+# Модель одна, FLOPs одни, а autograd хранит то, чего потребовали операции, из которых собран слой.
+
+# %%
+one_b, step = preset("llama-3.2-1b"), {"B": 1, "S": 2048, "recipe": "bf16"}
+implementations = {
+    "NanoLM": {},
+    "transformers": {"implementation": "transformers"},
+    "transformers 4.57": {"implementation": "transformers-4.57"},
+    "то же, ядро eager": {"implementation": "transformers-4.57", "attention": "naive"},
+    "LoRA ранга 16": {"implementation": "transformers-4.57", "lora_rank": 16},
+    "QLoRA ранга 16": {"implementation": "transformers-4.57", "lora_rank": 16, "weights": "nf4-double"},
+}
+steps = {name: training_memory(one_b, **step, **options) for name, options in implementations.items()}
+states_of = ("weights", "gradients", "optimizer")
+rows = []
+for name, account in steps.items():
+    parts = (
+        sum(account[part] for part in states_of),
+        account["activations"],
+        account["logits"],
+        account["workspace"],
+        account.total,
+    )
+    rows.append((name, *(decimal(part / GB, 2) for part in parts), times(account.total, steps["NanoLM"].total)))
+table(["реализация, ГБ", "состояние", "активации", "логиты", "буферы пика", "всего", "к первому"], rows)
+
+# %% tags=["remove-cell"]
+older, eager = steps["transformers 4.57"], steps["то же, ядро eager"]
+assert round(older.total / GB, 2) == 17.51  # столько же показал счётчик CUDA на RTX A6000
+assert round(eager.total / GB, 1) == 30.3  # измерено 30,26
+assert steps["NanoLM"].total < steps["transformers"].total < older.total < eager.total
+assert older.total > steps["LoRA ранга 16"].total > steps["QLoRA ранга 16"].total
+logit_bytes = sum(line.value for line in older.details if line.name in ("logits", "log_probabilities"))
+gradient_bytes = sum(line.value for line in older.details if line.name == "logit_gradients")
+assert logit_bytes + gradient_bytes == 14 * 2048 * one_b.V
+prose(
+    h_masks=gb(older["activations"] - steps["transformers"]["activations"], 2),
+    h_logits=gb(logit_bytes + gradient_bytes, 2),
+    h_peft=gb(steps["LoRA ранга 16"].total, 2),
+)
+
+# %% [markdown]
+# Нормы transformers собраны из мелких операций и хранят вход в fp32 и частное; логиты целы весь шаг, и вместе с
+# логарифмами вероятностей и двумя градиентами в fp32 на них уходит 14 байт на логит — здесь {glue:text}`h_logits`.
+# Версия 4.57 при обучении всегда строит маску, а с маской слитому ядру нужны ключи и значения, размноженные до N
+# голов: ещё {glue:text}`h_masks`. Без слитого ядра вероятности $S \times S$ лежат дважды, в fp32 и в bf16.
+#
+# LoRA убирает градиенты и состояния матриц, но не активации: замороженная матрица входа не хранит, а softmax, SiLU и
+# слитое ядро хранят по-прежнему. Поэтому {glue:text}`h_peft`, а не десятая часть. QLoRA квантует ещё и веса.
+#
+# Те же запуски на RTX A6000 измерил автор [vramcalc](https://pypi.org/project/vramcalc/0.1.2/): 17,51, 30,26 и
+# 10,13 ГБ. Счёт всех десяти его запусков сходится с измеренным точнее полупроцента.
+#
+# **Что называть.** `implementation="nanolm"`, `"transformers"` или `"transformers-4.57"`, ядро и ранг адаптера.
 
 # %% [markdown]
 # ## Смесь экспертов: хранят, считают, читают

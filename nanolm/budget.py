@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
     from nanolm.hardware import Gpu
     from nanolm.ops import Factor
+    from nanolm.quantization import Quantization
 
 __all__ = [
     "ATTENTION_CONVENTIONS", "DTYPES", "NOTATION", "OPTIMIZERS", "RECIPES", "Account", "DecodeStep", "Line", "Spec",
@@ -429,12 +430,14 @@ KV_CONVENTIONS: dict[str, tuple[Callable[[int, int], int], bool]] = {
 }
 
 
-def _cached_tokens(S: int, window: int | None, convention: str) -> Factor:
-    if window is None or not anywhere(window <= S):
-        return ("S", S)
-    count = KV_CONVENTIONS[convention][0](S, window)
-    whole_context = not anywhere(count != S)
-    return ("S" if whole_context else f"min(S, {window if convention == 'theory' else window - 1})", count)
+def _cached_tokens(S: int, window: int | None, convention: str, block: int) -> Factor:
+    """Сколько токенов держит слой; движок отводит их целыми блоками по `block`."""
+    letters, count = "S", S
+    if window is not None and anywhere(window <= S):
+        count = KV_CONVENTIONS[convention][0](S, window)
+        if anywhere(count != S):
+            letters = f"min(S, {window if convention == 'theory' else window - 1})"
+    return (letters, count) if block == 1 else (f"⌈{letters}/{block}⌉·{block}", -(-count // block) * block)
 
 
 def _dtype_factor(dtype: str, field: str = "dtype") -> Factor:
@@ -459,19 +462,28 @@ def _context(spec: Spec, S: int | None) -> int:
     return spec.S if S is None else _size("S", S)
 
 
+#: Страниц длиннее не бывает.
+BLOCK_LIMIT = 2**20
+
 #: Строка таблицы → компонент кеша.
 _CACHE_PARTS = {"key": "key", "value": "value", "kv_down": "latent", "scores": "key", "mix": "value"}
 
 
-def kv_cache_bytes(spec: Spec, B: int = 1, S: int | None = None, dtype: str = "bf16", kv: str = "theory") -> Account:
+def kv_cache_bytes(
+    spec: Spec, B: int = 1, S: int | None = None, dtype: str = "bf16", kv: str = "theory", block: int = 1
+) -> Account:
     """Кеш KV в байтах: 2·B·S·L·K·H·байт, по слоям с окном — меньше.
 
     `kv` — соглашение: «theory» — min(S, W) у слоёв с окном, «transformers» — как держит эта библиотека
     (W − 1), «engine» — полный контекст, «uncompressed» — латентное внимание без сжатия. Голов K, а не N:
     в этом и выигрыш GQA. У латентного внимания сжатый вектор C + R один на все головы.
+
+    `block` — страницы движка (PagedAttention, Kwon et al. 2023): память отводится блоками по столько токенов, и
+    последний блок каждой последовательности занят целиком, даже если в нём один токен.
     """
     B, S = _batch(B), _context(spec, S)
     _choice("kv", kv, KV_CONVENTIONS)
+    block = whole("block", block, limit=BLOCK_LIMIT)
     size = _dtype_factor(dtype)
     compressed = KV_CONVENTIONS[kv][1]
     batch: Factor = ("B", B)
@@ -479,15 +491,24 @@ def kv_cache_bytes(spec: Spec, B: int = 1, S: int | None = None, dtype: str = "b
     for op in table(spec):
         axes = op.cached if compressed else op.uncompressed
         for layers, window in window_groups(spec) if axes else ():
-            factors = (batch, _cached_tokens(S, window, kv), layers, *axis_factors(axes, spec), size)
+            factors = (batch, _cached_tokens(S, window, kv, block), layers, *axis_factors(axes, spec), size)
             lines.append(Line(op.name, _CACHE_PARTS[op.name], op.title, factors))
     return Account("Кеш KV", "байт", COMPONENTS["kv_cache"], lines)
 
 
-def crossover_batch(spec: Spec, S: int | None = None, dtype: str = "bf16") -> float:
-    """Пакет, при котором кеш KV весит столько же, сколько веса. Для Llama-3-8B при 8192 — 14,96."""
-    size = DTYPES[_choice("dtype", dtype, DTYPES)]
-    return parameter_breakdown(spec).total * size / kv_cache_bytes(spec, 1, S, dtype).total
+def crossover_batch(
+    spec: Spec,
+    S: int | None = None,
+    dtype: str = "bf16",
+    weights: str | Quantization | None = None,
+    kv: str = "theory",
+) -> float:
+    """Пакет, при котором кеш KV весит столько же, сколько веса. Для Llama-3-8B при 8192 — 14,96.
+
+    `weights` — формат весов, `kv` — соглашение о кеше, как у `inference_memory`. Квантованные веса кеш догоняет раньше.
+    """
+    lines = _weight_lines(spec, "weights", _dtype_factor(dtype), weights=_compression(weights, spec))
+    return sum(line.value for line in lines) / kv_cache_bytes(spec, 1, S, dtype, kv).total
 
 
 def inference_memory(
@@ -498,25 +519,76 @@ def inference_memory(
     kv_dtype: str | None = None,
     kv: str = "theory",
     chunk: int | None = None,
+    weights: str | Quantization | None = None,
+    block: int = 1,
+    implementation: str = "nanolm",
+    attention: str = "fused",
 ) -> InferenceMemory:
     """Память вывода: веса и кеш KV; `.peak` добавляет рабочие буферы заполнения контекста.
+
+    `weights` — формат квантованных матриц слоёв (`nanolm.quantization`): имя вроде «gptq-4-128» или то, что вернул
+    `zoo.quantization`. Остальные веса, кеш и буферы остаются в `dtype`. `kv` и `block` — как у `kv_cache_bytes`.
 
     Буферы — остаточный поток, выход нормы и выходы самой тяжёлой половины блока для B·S токенов
     (нормы, проекции или полносвязный блок) и логиты последнего токена каждой последовательности в fp32.
     `chunk` — сколько токенов пакета заполняется за раз; `None` — все сразу.
+
+    `implementation` — чьи буферы: «transformers» отдаёт логиты каждой позиции и держит больше временных тензоров;
+    `attention` — ядро внимания, у NanoLM при выводе всегда слитое.
     """
     B, S = _batch(B), _context(spec, S)
-    weights = _weight_lines(spec, "weights", _dtype_factor(dtype))
-    cache = kv_cache_bytes(spec, B, S, _choice("kv_dtype", kv_dtype or dtype, DTYPES), kv)
-    lines = [*weights, *(Line(line.name, "kv_cache", line.title, line.factors) for line in cache.details)]
-    return InferenceMemory(f"Память вывода, {dtype}", lines, _inference_buffers(spec, _portion(B, S, chunk), B, dtype))
+    _choice("implementation", implementation, IMPLEMENTATIONS)
+    _choice("attention", attention, ATTENTION_KERNELS)
+    if implementation != "nanolm":
+        from nanolm.transformers_memory import inference
+
+        _whole_prefill(chunk, block, implementation)
+        return inference(spec, B, S, dtype, kv_dtype, kv, attention, implementation, weights)
+    compressed = _compression(weights, spec)
+    stored = _weight_lines(spec, "weights", _dtype_factor(dtype), weights=compressed)
+    cache = kv_cache_bytes(spec, B, S, _choice("kv_dtype", kv_dtype or dtype, DTYPES), kv, block)
+    lines = [*stored, *(Line(line.name, "kv_cache", line.title, line.factors) for line in cache.details)]
+    title = f"Память вывода, {dtype}" + (f", веса {compressed.name}" if compressed else "")
+    return InferenceMemory(title, lines, _inference_buffers(spec, _portion(B, S, chunk), B, dtype))
 
 
-def _weight_lines(spec: Spec, component: str, size: Factor, prefix: str = "") -> Iterator[Line]:
-    """Строка на каждый хранимый вес, помноженный на байты."""
+def _whole_prefill(chunk: int | None, block: int, implementation: str) -> None:
+    """Порции и страницы — приёмы движков, у самой библиотеки их нет."""
+    if chunk is not None:
+        raise ValueError(f"chunk = {chunk}: у implementation = {implementation!r} контекст заполняется одним проходом")
+    if block != 1:
+        raise ValueError(f"block = {block}: кеш implementation = {implementation!r} не страничный")
+
+
+def _compression(weights: str | Quantization | None, spec: Spec) -> Quantization | None:
+    """Формат весов по имени или он сам. Импорт здесь: обычным весам он не нужен."""
+    if weights is None:
+        return None
+    from nanolm.quantization import named
+
+    return named(weights, spec)
+
+
+def _weight_lines(
+    spec: Spec,
+    component: str,
+    size: Factor,
+    prefix: str = "",
+    weights: Quantization | None = None,
+    used: Factor | None = None,
+) -> Iterator[Line]:
+    """Строка на каждый хранимый вес, помноженный на байты; у квантованного — на каждый его тензор.
+
+    `used` — вместо E экспертов только эти.
+    """
     for op in table(spec):
-        if op.weight and not op.shared:
-            yield Line(op.name, component, prefix + op.title, (*weight_factors(op, spec), size))
+        if not op.weight or op.shared:
+            continue
+        if weights is None:
+            yield Line(op.name, component, prefix + op.title, (*weight_factors(op, spec, used), size))
+            continue
+        for title, factors, over in weights.rows(op, spec, size, used):
+            yield Line(op.name, component, prefix + title, factors, over)
 
 
 def _portion(B: int, S: int, chunk: int | None) -> list[Factor]:
@@ -583,6 +655,12 @@ OPTIMIZERS = {"adamw": (2, False), "sgd": (0, False), "momentum": (1, False), "a
 #: 8-битный оптимизатор хранит fp32-масштаб на каждые 256 значений, а тензоры меньше 4096 не сжимает.
 BLOCK_8BIT, SMALLEST_8BIT = 256, 4096
 
+#: Чья память: NanoLM или библиотеки transformers (4.57 отличается от нынешней маской, см. `transformers_memory`).
+IMPLEMENTATIONS = ("nanolm", "transformers", "transformers-4.57")
+
+#: На каких матрицах по умолчанию стоят адаптеры LoRA.
+LORA_TARGETS = ("query", "key", "value", "output")
+
 ATTENTION_KERNELS = ("fused", "naive")
 CHECKPOINTING = ("none", "selective", "full")
 ACTIVATIONS = ("saved", "all", "expanded")
@@ -597,6 +675,10 @@ def training_memory(
     attention: str = "fused",
     checkpointing: str = "none",
     activations: str = "saved",
+    implementation: str = "nanolm",
+    lora_rank: int = 0,
+    lora_targets: Iterable[str] = LORA_TARGETS,
+    weights: str | Quantization | None = None,
 ) -> TrainingMemory:
     """Память шага обучения по компонентам, в байтах; сумма — пик шага.
 
@@ -611,7 +693,12 @@ def training_memory(
     - `checkpointing`: «none»; «selective» пересчитывает ядро внимания (Korthikanti et al. 2022); «full» оставляет
       только входы блоков;
     - `activations`: «saved» — что держит autograd в NanoLM; «all» — все промежуточные тензоры блока,
-      как в учебном подсчёте; «expanded» — то же, но k и v размножены до N голов.
+      как в учебном подсчёте; «expanded» — то же, но k и v размножены до N голов;
+    - `implementation`: «nanolm»; «transformers» — что держит эта библиотека (`nanolm.transformers_memory`):
+      оптимизатор в ней не слитый, в итог входит и рабочая память cuBLAS;
+    - `lora_rank`, `lora_targets` — ранг адаптеров LoRA (0 — учится вся модель) и матрицы, на которых они стоят;
+      `weights` — квантование замороженной основы, «nf4-double» и другие веса bitsandbytes: QLoRA. Адаптеры есть
+      только у transformers.
     """
     B, S = _batch(B), _context(spec, S)
     for field, value, allowed in (
@@ -620,8 +707,16 @@ def training_memory(
         ("attention", attention, ATTENTION_KERNELS),
         ("checkpointing", checkpointing, CHECKPOINTING),
         ("activations", activations, ACTIVATIONS),
+        ("implementation", implementation, IMPLEMENTATIONS),
     ):
         _choice(field, value, allowed)
+    if implementation != "nanolm":
+        _only_saved(activations, implementation)
+        from nanolm.transformers_memory import training
+
+        options = (recipe, optimizer, attention, checkpointing, implementation, lora_rank, lora_targets, weights)
+        return training(spec, B, S, *options)
+    _without_adapters(lora_rank, weights)
     tokens: tuple[Factor, ...] = (("B", B), ("S", S))
     policy = Policy(RECIPES[recipe], attention, checkpointing, activations)
     lines = [
@@ -633,6 +728,20 @@ def training_memory(
     return _at_peak(f"Память обучения, {recipe}", spec, tokens, policy, lines)
 
 
+def _only_saved(activations: str, implementation: str) -> None:
+    """Учебные подсчёты активаций — про блок вообще, а не про реализацию."""
+    if activations != "saved":
+        raise ValueError(f"activations = {activations!r}: у implementation = {implementation!r} считается только saved")
+
+
+def _without_adapters(lora_rank: int, weights: object) -> None:
+    """У NanoLM адаптеров и квантованных весов нет."""
+    if whole("lora_rank", lora_rank, minimum=0):
+        raise ValueError(f"lora_rank = {lora_rank}: адаптеры описаны для transformers, задайте implementation")
+    if weights is not None:
+        raise ValueError("weights: квантованная основа (QLoRA) описана для transformers, задайте implementation и lora_rank")
+
+
 def saved_tensor_bytes(
     spec: Spec,
     B: int = 1,
@@ -640,11 +749,22 @@ def saved_tensor_bytes(
     recipe: str = "mixed",
     attention: str = "fused",
     checkpointing: str = "none",
+    implementation: str = "nanolm",
+    lora_rank: int = 0,
+    lora_targets: Iterable[str] = LORA_TARGETS,
+    weights: str | Quantization | None = None,
 ) -> dict[str, int]:
     """Что autograd держит до обратного прохода: компонент → байты. Те же строки, что у `training_memory`.
 
     «copies» — копии матриц, которые под autocast держит граф. Параметры и буферы модели не входят.
     """
+    if implementation != "nanolm":
+        _choice("implementation", implementation, IMPLEMENTATIONS)
+        from nanolm.transformers_memory import saved
+
+        options = (recipe, attention, checkpointing, implementation, lora_rank, lora_targets, weights)
+        return saved(spec, _batch(B), _context(spec, S), *options)
+    _without_adapters(lora_rank, weights)
     account = training_memory(spec, B, S, recipe, "sgd", attention, checkpointing)
     found = {name: account[name] for name in ("input", "activations", "logits")}
     policy = Policy(RECIPES[recipe], attention, checkpointing, "saved")
@@ -792,16 +912,25 @@ class TrainingMemory(Account):
 
 
 def _at_peak(title: str, spec: Spec, tokens: tuple[Factor, ...], policy: Policy, lines: list[Line]) -> TrainingMemory:
-    """Дописать рабочие буферы момента пика: что в нём появилось и, со знаком минус, что уже отпущено."""
+    """Пик шага NanoLM."""
     kept = Account("", "байт", COMPONENTS["training"], lines)
     groups = group_bytes(spec, tokens, policy)
     groups |= {"activations": kept["activations"], "copies": kept["workspace"]}
-    buffers = {}
-    for moment in moments(spec, tokens, policy):
-        # Учебные подсчёты активаций не говорят, что и когда отпускается: у них пик — функция потерь.
-        if policy.activations == "saved" or moment.name == "loss":
-            buffers[moment.title] = _moment_lines(moment, groups)
-    totals = {name: kept.total + sum(line.value for line in found) for name, found in buffers.items()}
+    # Учебные подсчёты активаций не говорят, что и когда отпускается: у них пик — функция потерь.
+    found = [m for m in moments(spec, tokens, policy) if policy.activations == "saved" or m.name == "loss"]
+    return at_peak(title, lines, found, groups, GROUPS)
+
+
+def at_peak(
+    title: str, lines: list[Line], found: list[Moment], groups: dict[str, int], titles: dict[str, str]
+) -> TrainingMemory:
+    """Дописать рабочие буферы момента пика: что в нём появилось и, со знаком минус, что уже отпущено.
+
+    `groups` — байты групп, которые отпускаются вместе, `titles` — их названия.
+    """
+    kept = Account("", "байт", COMPONENTS["training"], lines)
+    buffers = {moment.title: _moment_lines(moment, groups, titles) for moment in found}
+    totals = {name: kept.total + sum(line.value for line in born) for name, born in buffers.items()}
     if hasattr(kept.total, "ndim"):
         # У каждой точки свой момент пика, поэтому строка одна.
         from nanolm.arrays import largest
@@ -812,10 +941,10 @@ def _at_peak(title: str, spec: Spec, tokens: tuple[Factor, ...], policy: Policy,
     return TrainingMemory(title, [*lines, *buffers[peak]], totals)
 
 
-def _moment_lines(moment: Moment, groups: dict[str, int]) -> list[Line]:
+def _moment_lines(moment: Moment, groups: dict[str, int], titles: dict[str, str]) -> list[Line]:
     born = [Line(name, "workspace", title, factors) for name, title, factors in moment.born]
     freed = [
-        Line(f"freed_{name}", "workspace", f"уже отпущено: {GROUPS[name]}", ((f"−({GROUPS[name]})", -groups[name]),))
+        Line(f"freed_{name}", "workspace", f"уже отпущено: {titles[name]}", ((f"−({titles[name]})", -groups[name]),))
         for name in moment.freed
         if anywhere(groups[name])
     ]
@@ -948,32 +1077,44 @@ class DecodeStep:
 
 
 def decode_step_time(
-    spec: Spec, B: int, S: int | None, gpu: str | Gpu, dtype: str | None = None, kv_dtype: str | None = None
+    spec: Spec,
+    B: int,
+    S: int | None,
+    gpu: str | Gpu,
+    dtype: str | None = None,
+    kv_dtype: str | None = None,
+    weights: str | Quantization | None = None,
 ) -> DecodeStep:
     """Время шага декодирования по roofline: байты / полоса против FLOPs / пик.
 
     Шаг читает веса (у смеси — только выбранных экспертов, в среднем E·(1 − (1 − k/E)^B)), из эмбеддинга —
-    B строк, и кеш KV из S токенов. Это нижняя граница: запуск ядер и сеть не учтены.
+    B строк, и кеш KV из S токенов. Это нижняя граница: запуск ядер и сеть не учтены. Квантованные веса
+    (`weights`) короче, но считает карта по-прежнему в `dtype`.
     """
     B, S, card = _batch(B), _context(spec, S), _card(gpu)
     dtype = dtype or card.best_16bit
-    (_, size), kv_dtype = _dtype_factor(dtype), kv_dtype or dtype
+    size, kv_dtype = _dtype_factor(dtype), kv_dtype or dtype
     _choice("kv_dtype", kv_dtype, DTYPES)
     cache = kv_cache_bytes(spec, B, S, kv_dtype).total
-    return DecodeStep(B, _weights_read(spec, B) * size, cache, _decode_flops(spec, B, S), card, dtype)
+    read = _weights_read(spec, B, size, _compression(weights, spec))
+    return DecodeStep(B, read, cache, _decode_flops(spec, B, S), card, dtype)
 
 
-def _weights_read(spec: Spec, B: int, experts: float | None = None) -> float:
-    """Сколько весов читает шаг из B токенов; `experts` — сколько разных экспертов, если не среднее их число."""
+def _weights_read(
+    spec: Spec, B: int, size: Factor, weights: Quantization | None = None, experts: float | None = None
+) -> float:
+    """Сколько байтов весов читает шаг из B токенов; `experts` — сколько разных экспертов, если не среднее их число."""
     total = 0.0
     if spec.experts and experts is None:
         experts = distinct_experts(spec.experts, spec.experts_per_token, B)
     used: Factor = ("E*", 0 if experts is None else experts)
     for op in table(spec):
         if op.lookup:
-            total += B * spec.D
+            total += B * spec.D * size[1]
         elif op.weight:  # общая матрица головы читается, хотя хранится в эмбеддинге
-            total += multiply(weight_factors(op, spec, used))
+            plain = (op.title, (*weight_factors(op, spec, used), size), 1)
+            for _, factors, over in [plain] if weights is None else weights.rows(op, spec, size, used):
+                total += multiply(factors) / over
     return total
 
 

@@ -16,6 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from nanolm.quantization import Quantization
     from nanolm.summary import Question
 
 #: Слова самого argparse. Ключ — английский шаблон, как он записан в библиотеке.
@@ -108,6 +109,10 @@ def _real(text: str) -> float:
     return _number(text.replace(",", "."), float, "число")
 
 
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
 def budget_parser(prog: str) -> Parser:
     """Разбор ключей `budget`."""
     parser = Parser(
@@ -144,10 +149,22 @@ def _add_question(parser: Parser) -> None:
         ("checkpointing", accounts.CHECKPOINTING, "none", "чекпоинтинг активаций"),
         ("dtype", accounts.DTYPES, "bf16", "точность весов и кеша при выводе"),
         ("convention", accounts.ATTENTION_CONVENTIONS, "full", "какие пары внимания считать во FLOPs"),
+        ("kv", accounts.KV_CONVENTIONS, "theory", "сколько токенов держит кеш KV при выводе"),
     ):
         # Запятые вместо фигурных скобок argparse: список читается и по-русски.
         text = f"{title}: {', '.join(allowed)} (по умолчанию {default})"
         question.add_argument(f"--{name}", choices=tuple(allowed), default=default, metavar="ВИД", help=text)
+    text = f"чья память: {', '.join(accounts.IMPLEMENTATIONS)} (по умолчанию nanolm)"
+    question.add_argument(
+        "--implementation", choices=accounts.IMPLEMENTATIONS, default="nanolm", metavar="ИМЯ", help=text
+    )
+    question.add_argument("--lora-rank", type=size, default=0, metavar="ЧИСЛО", help="ранг адаптеров LoRA, 0 — без них")
+    targets = ",".join(accounts.LORA_TARGETS)
+    text = f"матрицы с адаптерами через запятую (по умолчанию {targets})"
+    question.add_argument("--lora-targets", type=_names, default=targets, metavar="ИМЕНА", help=text)
+    text = "квантование весов при выводе: gptq-4-128, awq-4-128, nf4-double, int8, fp8-block, mxfp4…; none — без него"
+    question.add_argument("--quantize", metavar="ИМЯ", help=text)
+    question.add_argument("--kv-block", type=size, metavar="ЧИСЛО", help="кеш KV блоками по столько токенов, у vLLM 16")
     question.add_argument("--gpu", metavar="КАРТА", help="ускоритель, список даёт --list-gpus")
     question.add_argument("--gpus", type=size, default=1, metavar="ЧИСЛО", help="число карт при обучении")
     question.add_argument("--tokens", type=_count, metavar="ЧИСЛО", help="токенов обучения, можно как 15e12")
@@ -165,31 +182,48 @@ def _add_question(parser: Parser) -> None:
 
 def spec_of(args: argparse.Namespace) -> Spec:
     """Модель из пресета, config.json или отдельных размеров; названные ключи побеждают."""
+    return model_of(args)[0]
+
+
+def model_of(args: argparse.Namespace) -> tuple[Spec, Quantization | None]:
+    """То же и формат весов, если они квантованы (quantization_config)."""
     given = {name.replace("-", "_"): getattr(args, name.replace("-", "_")) for name in _SIZES if name != "B"}
     changes = {name: value for name, value in given.items() if value is not None}
     changes |= {name.replace("-", "_"): True for name in _SWITCHES if getattr(args, name.replace("-", "_"))}
     if changes.pop("plain_ffn", False):
         changes["gated_ffn"] = False
     if args.preset is not None or args.config is not None:
-        return _known(args).replace(**changes)
+        spec, compressed = _known(args)
+        return spec.replace(**changes), compressed
     missing = [f"--{name}" for name in "VDLN" if name not in changes]
     if missing:
         raise ValueError(f"не хватает ключей {', '.join(missing)}; нужны они, или --preset, или --config")
-    return Spec(**changes)
+    return Spec(**changes), None
 
 
-def _known(args: argparse.Namespace) -> Spec:
+def _known(args: argparse.Namespace) -> tuple[Spec, Quantization | None]:
     """Модель, размеры которой записаны: пресет или config.json."""
     from nanolm import zoo
 
     if args.config is None:
-        return zoo.preset(args.preset)
+        return zoo.preset(args.preset), None
     if args.preset is not None:
         raise ValueError("--config: нельзя вместе с --preset")
     try:
-        return zoo.from_config(args.config)
+        return zoo.load(args.config)
     except ValueError as error:
         raise ValueError(f"--config: {error}") from None
+
+
+def _check_family(args: argparse.Namespace) -> None:
+    """Семейство пресета или файла должно быть из тех, чья память описана; стандартный ввод второй раз не прочесть."""
+    source = args.preset if args.config is None else args.config
+    if source in (None, "-"):
+        return
+    from nanolm.transformers_memory import check_family
+    from nanolm.zoo import family
+
+    check_family(family(source, known=args.config is None), args.implementation)
 
 
 def question_of(args: argparse.Namespace) -> Question:
@@ -197,20 +231,30 @@ def question_of(args: argparse.Namespace) -> Question:
 
     names = (
         "S", "recipe", "optimizer", "attention", "checkpointing", "dtype", "convention", "gpu", "gpus", "tokens",
-        "mfu", "price", "fit",
+        "mfu", "price", "fit", "kv", "implementation", "lora_rank", "lora_targets",
     )  # fmt: skip
-    B = 1 if args.B is None else args.B
-    return Question(spec_of(args), B=B, **{name: getattr(args, name) for name in names})
+    B, block = 1 if args.B is None else args.B, 1 if args.kv_block is None else args.kv_block
+    spec, weights = model_of(args)
+    if args.implementation != "nanolm":
+        _check_family(args)
+    if args.quantize is not None:
+        weights = None if args.quantize == "none" else args.quantize
+    return Question(spec, B=B, block=block, weights=weights, **{name: getattr(args, name) for name in names})
 
 
 def flagged(message: str) -> str:
     """`K = 3: …` → `--K = 3: …`: имя поля в ошибке становится именем ключа."""
     name = message.split(" ", 1)[0].rstrip(":,")
-    flag = name.replace("_", "-")
+    flag = _RENAMED.get(name, name).replace("_", "-")
     return f"--{message.replace(name, flag, 1)}" if flag in {*_SIZES, *_SWITCHES, *_OTHER} else message
 
 
-_OTHER = ("preset", "config", "gpu", "gpus", "tokens", "mfu", "price", "dtype", "fit", "repeats", "new-tokens")
+_OTHER = (
+    "preset", "config", "gpu", "gpus", "tokens", "mfu", "price", "dtype", "fit", "repeats", "new-tokens", "quantize",
+    "kv-block", "seed", "count", "implementation", "lora-rank", "lora-targets",
+)  # fmt: skip
+#: Аргумент счёта → ключ, если они названы по-разному.
+_RENAMED = {"weights": "quantize", "block": "kv-block"}
 
 
 def _answer(args: argparse.Namespace) -> str:
@@ -259,17 +303,28 @@ def print_answer(answer: str, prog: str) -> int:
 
 
 def main() -> int:
-    """`nanolm budget …`, `nanolm diff …` и `nanolm probe …`."""
+    """`nanolm budget …`, `nanolm diff …`, `nanolm interview …` и `nanolm probe …`."""
     prepare_console()
-    commands: dict[str, Callable[[list[str], str], int]] = {"budget": budget, "diff": _diff, "probe": probe}
+    commands: dict[str, Callable[[list[str], str], int]] = {
+        "budget": budget, "diff": _diff, "interview": _interview, "probe": probe,
+    }  # fmt: skip
     name, rest = (sys.argv[1] if len(sys.argv) > 1 else ""), sys.argv[2:]
     if name in ("", "-h", "--help"):
-        lines = ("budget  счета модели", "diff    разница двух счетов построчно", "probe   измерения (нужен torch)")
-        usage = "использование: nanolm {budget,diff,probe} …\n\n  " + "\n  ".join(lines)
+        lines = (
+            "budget     счета модели", "diff       разница двух счетов построчно",
+            "interview  тренажёр «Собеседование»", "probe      измерения (нужен torch)",
+        )  # fmt: skip
+        usage = f"использование: nanolm {{{','.join(commands)}}} …\n\n  " + "\n  ".join(lines)
         return print_answer(usage, "nanolm")
     if name not in commands:
         fail("nanolm", f"{name}: нужно одно из: {', '.join(commands)}")
     return commands[name](rest, f"nanolm {name}")
+
+
+def _interview(rest: list[str], prog: str) -> int:
+    from nanolm.interview.terminal import main as interview
+
+    return interview(rest, prog)
 
 
 def _diff(rest: list[str], prog: str) -> int:

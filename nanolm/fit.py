@@ -18,6 +18,7 @@ from itertools import combinations, product
 
 from nanolm import units
 from nanolm.budget import (
+    LORA_TARGETS,
     Account,
     InferenceMemory,
     _card,
@@ -39,11 +40,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from nanolm.hardware import Gpu
+    from nanolm.quantization import Quantization
     from nanolm.remedies import Change
 
     Plan = dict[str, Any]
 
-__all__ = ["GOALS", "Difference", "DifferenceRow", "Fit", "Problem", "Remedy", "diff", "fit"]
+__all__ = ["GOALS", "Difference", "DifferenceRow", "Fit", "Goal", "Remedy", "diff", "fit"]
 
 #: Сколько изменений бывает в одном наборе и сколько наборов показывать.
 MOST_CHANGES, MOST_REMEDIES = 4, 8
@@ -52,7 +54,7 @@ MOST_CHANGES, MOST_REMEDIES = 4, 8
 REACH = 2**30
 
 
-class Problem:
+class Goal:
     """Что считаем и на чём: модель, карта, исходный план. План — имена аргументов счёта и их значения."""
 
     goal = ""
@@ -105,7 +107,7 @@ class Problem:
         return float(self.plan["B"] / plan["B"])
 
 
-class Training(Problem):
+class Training(Goal):
     """Шаг обучения; делится по ZeRO."""
 
     goal = "training"
@@ -127,6 +129,9 @@ class Training(Problem):
         """Память карты с числом карт не растёт, начиная с двух: одна карта обходится без сборки слоёв."""
         if self.fits({**plan, "cards": 1}):
             return 1
+        # Большинству планов мешает то, что не делится: об этом скажет одна проба вместо двадцати.
+        if not self.fits({**plan, "cards": CARDS_LIMIT // 2 + 1}):
+            return None
         rest = _smallest(lambda n: self.fits({**plan, "cards": n + 1}), limit=CARDS_LIMIT // 2)
         return None if rest is None else rest + 1
 
@@ -138,7 +143,7 @@ class Training(Problem):
         return hardware_flops_per_token(self.spec, plan["S"], plan["attention"], plan["checkpointing"]).total
 
 
-class Inference(Problem):
+class Inference(Goal):
     """Вывод: заполнение контекста и генерация; делится тензорно."""
 
     goal = "inference"
@@ -180,11 +185,12 @@ class Inference(Problem):
         """Токенов в секунду на одной карте по roofline; `None`, если скоростей карты не знаем."""
         if not self.card.flops_per_s:
             return None
-        step = decode_step_time(self.spec, plan["B"], plan["S"], self.card, plan["dtype"], plan["kv_dtype"])
+        types = {name: plan[name] for name in ("dtype", "kv_dtype", "weights")}
+        step = decode_step_time(self.spec, plan["B"], plan["S"], self.card, **types)
         return step.tokens_per_s
 
 
-GOALS: dict[str, type[Problem]] = {"training": Training, "inference": Inference}
+GOALS: dict[str, type[Goal]] = {"training": Training, "inference": Inference}
 _TITLES = {"training": "обучение", "inference": "вывод"}
 
 
@@ -197,7 +203,7 @@ class Remedy:
 
     __slots__ = ("account", "cards", "changes", "cost", "extra_flops", "need", "plan", "quality", "saved")
 
-    def __init__(self, problem: Problem, changes: tuple[Change, ...], plan: Plan) -> None:
+    def __init__(self, problem: Goal, changes: tuple[Change, ...], plan: Plan) -> None:
         self.plan, self.cards = plan, int(plan["cards"])
         self.account, self.need = problem.account(plan), problem.need(plan)
         #: Сколько байтов освободилось на карте.
@@ -223,7 +229,7 @@ class Remedy:
         """Для JSON: байты, доли, слова."""
         return {
             "changes": [{"change": what, "price": price} for what, price in self.changes],
-            "plan": dict(self.plan),
+            "plan": {name: getattr(value, "name", value) for name, value in self.plan.items()},
             "need_bytes": self.need,
             "saved_bytes": self.saved,
             "cards": self.cards,
@@ -244,7 +250,7 @@ class Fit:
     `.remedies` — наборы изменений, от дешёвых к дорогим; `.closest` — когда не помогает ни один.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Goal) -> None:
         self.goal, self.card, self.capacity = problem.goal, problem.card, problem.capacity
         self.plan, self.cards = dict(problem.plan), problem.cards
         self.account, self.need = problem.account(problem.plan), problem.need(problem.plan)
@@ -344,6 +350,11 @@ def fit(
     kv_dtype: str | None = None,
     kv: str = "theory",
     chunk: int | None = None,
+    weights: str | Quantization | None = None,
+    block: int = 1,
+    implementation: str = "nanolm",
+    lora_rank: int = 0,
+    lora_targets: Iterable[str] = LORA_TARGETS,
 ) -> Fit:
     """Что помещается на карту и что изменить, если не помещается.
 
@@ -359,14 +370,17 @@ def fit(
     plan: Plan = {"B": whole("B", B), "S": context}
     if goal == "training":
         plan |= {"recipe": recipe, "optimizer": optimizer, "attention": attention, "checkpointing": checkpointing}
+        plan |= {"implementation": implementation, "lora_rank": lora_rank, "lora_targets": tuple(lora_targets)}
+        plan |= {"weights": weights if lora_rank else None}
     else:
         plan |= {"dtype": dtype, "kv_dtype": kv_dtype or dtype, "kv": kv, "chunk": chunk}
+        plan |= {"weights": weights, "block": block, "implementation": implementation, "attention": attention}
     plan |= {"stage": "", "cards": 1}
     reserve = whole("reserve", reserve, minimum=0, limit=LIMIT * 1000)
     return Fit(GOALS[goal](spec, _card(gpu), plan, whole("gpus", gpus, limit=CARDS_LIMIT), reserve))
 
 
-def _largest(problem: Problem, name: str, reach: int) -> int | None:
+def _largest(problem: Goal, name: str, reach: int) -> int | None:
     """Наибольшее значение размера, при котором план помещается: 0 — ни при каком, `None` — при любом."""
     least = _smallest(lambda size: size > reach or not problem.fits({**problem.plan, name: size}), limit=4 * REACH)
     if least is None or (least > reach == REACH):
@@ -377,7 +391,7 @@ def _largest(problem: Problem, name: str, reach: int) -> int | None:
 # --- Поиск --------------------------------------------------------------------------------------
 
 
-def _remedies(problem: Problem) -> tuple[tuple[Remedy, ...], Remedy | None]:
+def _remedies(problem: Goal) -> tuple[tuple[Remedy, ...], Remedy | None]:
     """Дешёвые наборы изменений; если не помогает ни один — тот, что подошёл ближе всех."""
     found: list[Remedy] = []
     closest: Remedy | None = None
@@ -394,7 +408,7 @@ def _remedies(problem: Problem) -> tuple[tuple[Remedy, ...], Remedy | None]:
     return kept[:MOST_REMEDIES], None if kept else closest
 
 
-def _plans(problem: Problem, size: int) -> Iterator[tuple[tuple[Change, ...], Plan]]:
+def _plans(problem: Goal, size: int) -> Iterator[tuple[tuple[Change, ...], Plan]]:
     """Все наборы из `size` изменений разных ручек и планы, которые из них выходят."""
     ways = [found for found in (knob(problem) for knob in problem.knobs) if found]
     for chosen in combinations(ways, size):
@@ -407,7 +421,7 @@ def _plans(problem: Problem, size: int) -> Iterator[tuple[tuple[Change, ...], Pl
             yield changes, plan
 
 
-def _how_many(problem: Problem, plan: Plan) -> int:
+def _how_many(problem: Goal, plan: Plan) -> int:
     """Сколько карт взять: все, что есть, а если их мало — наименьшее достаточное."""
     owned = problem.most_cards(problem.cards)
     if owned > 1 and problem.fits({**plan, "cards": owned}):

@@ -17,8 +17,10 @@ from nanolm.budget import (
     _batch,
     _card,
     _choice,
+    _compression,
     _context,
     _decode_flops,
+    _dtype_factor,
     _real,
     _weights_read,
     flops_per_token,
@@ -30,6 +32,7 @@ from nanolm.spec import Spec, whole
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from nanolm.hardware import Gpu
+    from nanolm.quantization import Quantization
 
     #: Лучший, обычный, худший случай.
     Three = tuple[float, float, float]
@@ -93,24 +96,28 @@ def prefill_time(
     chunk: int | None = None,
     memory: Three = MEMORY_EFFICIENCY,
     compute: Three = COMPUTE_EFFICIENCY,
+    weights: str | Quantization | None = None,
 ) -> Latency:
     """Время до первого токена: прямой проход по B·S токенам, голова — только у последнего каждой последовательности.
 
     Внимание считается по видимым парам: ядра пропускают то, что закрыла причинная маска. Читаются веса — по разу на
     порцию из `chunk` токенов — и пишется кеш; порция читает и кеш предыдущих. Обмен активациями внутри слоя не учтён.
+    `weights` — формат весов, как у `inference_memory`.
 
     Errors: `ValueError` с именем поля, значением и правилом.
     """
     B, S, card = _batch(B), _context(spec, S), _card(gpu)
     dtype = dtype or card.best_16bit
-    size = DTYPES[_choice("dtype", dtype, DTYPES)]
+    size, compressed = _dtype_factor(dtype), _compression(weights, spec)
     tokens = B * S if chunk is None else min(B * S, whole("chunk", chunk))
     portions = -(-B * S // tokens)
     forward = flops_per_token(spec, S, training=False, attention="causal")
     flops = B * (S * (forward.total - forward["lm_head"]) + forward["lm_head"])
     cache = kv_cache_bytes(spec, B, S, _choice("kv_dtype", kv_dtype or dtype, DTYPES)).total
     moved = cache * (1 + portions) / 2
-    read = [portions * _weights_read(spec, tokens, experts) * size + moved for experts in _experts(spec, tokens)]
+    read = [
+        portions * _weights_read(spec, tokens, size, compressed, experts) + moved for experts in _experts(spec, tokens)
+    ]
     return Latency(
         flops, (read[0], read[1], read[2]), B, card, dtype, _three("memory", memory), _three("compute", compute)
     )
@@ -125,6 +132,7 @@ def decode_time(
     kv_dtype: str | None = None,
     memory: Three = MEMORY_EFFICIENCY,
     compute: Three = COMPUTE_EFFICIENCY,
+    weights: str | Quantization | None = None,
 ) -> Latency:
     """Время шага декодирования, интервалом: те же байты и FLOPs, что у `decode_step_time`, с долями полосы и пика.
 
@@ -134,9 +142,9 @@ def decode_time(
     """
     B, S, card = _batch(B), _context(spec, S), _card(gpu)
     dtype = dtype or card.best_16bit
-    size = DTYPES[_choice("dtype", dtype, DTYPES)]
+    size, compressed = _dtype_factor(dtype), _compression(weights, spec)
     cache = kv_cache_bytes(spec, B, S, _choice("kv_dtype", kv_dtype or dtype, DTYPES)).total
-    read = [_weights_read(spec, B, experts) * size + cache for experts in _experts(spec, B)]
+    read = [_weights_read(spec, B, size, compressed, experts) + cache for experts in _experts(spec, B)]
     flops = _decode_flops(spec, B, S)
     return Latency(
         flops, (read[0], read[1], read[2]), B, card, dtype, _three("memory", memory), _three("compute", compute)

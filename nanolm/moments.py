@@ -28,6 +28,7 @@ from nanolm.ops import anywhere, axis_factors, inside_layer, multiply, table, we
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
     from nanolm.budget import Policy
     from nanolm.ops import Factor, Op, Tensor
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 #: Момент → название для таблиц.
 TITLES = {
     "softmax": "softmax последнего слоя",
+    "forward": "функция потерь",
     "loss": "градиент функции потерь",
     "head": "градиент головы",
     "head_cast": "градиент головы в fp32",
@@ -84,7 +86,7 @@ class Moment:
 
 def moments(spec: Spec, tokens: tuple[Factor, ...], policy: Policy) -> list[Moment]:
     """Все моменты шага обучения этой модели."""
-    make = _Maker(spec, tokens, policy)
+    make = Maker(spec, tokens, policy)
     found = [*_exit_moments(make), *_ffn_moments(make), *_attention_moments(make), *_last_moments(make)]
     if policy.checkpointing == "full":
         for moment in found:
@@ -92,10 +94,10 @@ def moments(spec: Spec, tokens: tuple[Factor, ...], policy: Policy) -> list[Mome
     return found
 
 
-class _Maker:
+class Maker:
     """Размеры временных тензоров шага."""
 
-    def __init__(self, spec: Spec, tokens: tuple[Factor, ...], policy: Policy) -> None:
+    def __init__(self, spec: Spec, tokens: tuple[Factor, ...], policy: Any) -> None:
         self.spec, self.tokens, self.policy = spec, tokens, policy
         self.rows = {op.name: op for op in table(spec)}
         self.axes = {tensor.name: tensor.axes for op in self.rows.values() for tensor in op.keeps}
@@ -131,7 +133,7 @@ class _Maker:
 _AFTER_HEAD, _AFTER_NORM = ("logits", "normed", "head_copies"), ("logits", "final", "head_copies")
 
 
-def _exit_moments(make: _Maker) -> Iterator[Moment]:
+def _exit_moments(make: Maker) -> Iterator[Moment]:
     """Потери, голова, последняя норма: сохранено ещё всё."""
     logits = [make.tensor("logits_fp32", "логиты, затем их градиент в fp32", "v", "fp32")]
     if make.policy.sizes["compute"] != 4:
@@ -149,7 +151,7 @@ def _exit_moments(make: _Maker) -> Iterator[Moment]:
     yield Moment("norm", [*make.stream()[1:], entry, inner], _AFTER_HEAD)
 
 
-def _ffn_moments(make: _Maker) -> Iterator[Moment]:
+def _ffn_moments(make: Maker) -> Iterator[Moment]:
     """Полносвязный блок последнего слоя; эксперты смеси идут по одному."""
     born, done = make.stream(), list(_AFTER_NORM)
     if make.spec.experts:
@@ -172,7 +174,7 @@ def _ffn_moments(make: _Maker) -> Iterator[Moment]:
         yield Moment("down", born, (*done,), True)
 
 
-def _attention_moments(make: _Maker) -> Iterator[Moment]:
+def _attention_moments(make: Maker) -> Iterator[Moment]:
     """Ядро внимания последнего слоя: слитому нужны градиенты q, k и v, наивному — матрицы B·N·S²."""
     if make.policy.attention == "naive":
         yield from _naive_moments(make)
@@ -193,7 +195,7 @@ def _attention_moments(make: _Maker) -> Iterator[Moment]:
 _BEFORE_FFN = (*_AFTER_NORM, "ffn", "ffn_copies")
 
 
-def _naive_moments(make: _Maker) -> Iterator[Moment]:
+def _naive_moments(make: Maker) -> Iterator[Moment]:
     """Прямой проход держит оценки до маски, после неё и вероятности; обратный — вероятности и два градиента."""
     query, key = make.axes["query_rotated"], make.axes["key_rotated"]
     done, checkpointing = (*_BEFORE_FFN, "context"), make.policy.checkpointing
@@ -218,7 +220,7 @@ def _naive_moments(make: _Maker) -> Iterator[Moment]:
     yield Moment("softmax", [*packed, scores], done, True)
 
 
-def _last_moments(make: _Maker) -> Iterator[Moment]:
+def _last_moments(make: Maker) -> Iterator[Moment]:
     """Всё сохранённое отпущено: остался градиент эмбеддинга, потом шаг оптимизатора."""
     done = ("logits", "activations", "copies")
     born = [*make.stream(), make.gradient("embedding", "градиент эмбеддинга", "gradients")]
@@ -236,7 +238,7 @@ def _last_moments(make: _Maker) -> Iterator[Moment]:
 # --- Полный чекпоинтинг и группы ------------------------------------------------------------------
 
 
-def _recomputed(make: _Maker, moment: Moment) -> Iterator[Born]:
+def _recomputed(make: Maker, moment: Moment) -> Iterator[Born]:
     """Что добавляет полный чекпоинтинг: пересчитанный слой и то, что держат его аргументы."""
     spec, tokens, policy = make.spec, make.tokens, make.policy
     if "activations" not in moment.freed:
@@ -254,7 +256,7 @@ def _recomputed(make: _Maker, moment: Moment) -> Iterator[Born]:
         yield "layer_copies", "копии матриц слоя", (count, ("параметры слоя", one), ("байт", policy.sizes["compute"]))
 
 
-def _arguments(make: _Maker) -> Iterator[Born]:
+def _arguments(make: Maker) -> Iterator[Born]:
     """Маски и таблицы поворота: чекпоинт держит их как аргументы слоя, хотя autograd их не сохраняет."""
     context = make.tokens[1]
     size: Factor = ("байт[compute]", make.policy.sizes["compute"])

@@ -143,7 +143,16 @@ def table(spec: Spec) -> tuple[Op, ...]:
 
     Слой описан один раз: `Op.layers` говорит, сколько раз он повторяется.
     """
-    return (*_entrance(spec), *_attention(spec), *_feed_forward(spec), *_exit(spec))
+    # Один вопрос обращается к таблице десятки раз, и каждый раз — для той же модели.
+    global _latest
+    latest = _latest
+    if latest[0] is not spec:
+        latest = _latest = (spec, (*_entrance(spec), *_attention(spec), *_feed_forward(spec), *_exit(spec)))
+    return latest[1]
+
+
+#: Последняя модель и её таблица: обе неизменяемы.
+_latest: tuple[Spec | None, tuple[Op, ...]] = (None, ())
 
 
 def _entrance(spec: Spec) -> Iterator[Op]:
@@ -371,8 +380,16 @@ def axis_sizes(spec: Spec) -> dict[str, Factor]:
 
 def axis_factors(axes: str, spec: Spec) -> list[Factor]:
     """Оси по порядку → множители; запятые между измерениями не значат ничего."""
-    sizes = axis_sizes(spec)
+    global _latest_sizes
+    latest = _latest_sizes
+    if latest[0] is not spec:
+        latest = _latest_sizes = (spec, axis_sizes(spec))
+    sizes = latest[1]
     return [sizes[axis] for axis in axes if axis != ","]
+
+
+#: Последняя модель и размеры её осей: словарь из двадцати строк незачем собирать на каждый множитель.
+_latest_sizes: tuple[Spec | None, dict[str, Factor]] = (None, {})
 
 
 def layer_factor(op: Op, spec: Spec) -> list[Factor]:

@@ -193,7 +193,7 @@ def _progress(items: Iterable[Any]) -> Iterable[Any]:
     return bar
 
 
-def _card(spec: Spec, B: int, S: int, options: dict[str, str], device: torch.device) -> str:
+def _card(spec: Spec, B: int, S: int, options: dict[str, Any], device: torch.device) -> str:
     """Что известно до измерения."""
     memory = budget.training_memory(spec, B, S, **options)
     flops = budget.flops_per_token(spec, S)

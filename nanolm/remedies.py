@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from nanolm.fit import Inference, Problem, Training
+    from nanolm.fit import Goal, Inference, Training
 
     Plan = dict[str, Any]
     Words = Callable[[Any, Plan], tuple[str, str]]
@@ -53,7 +53,7 @@ def _cards(count: int) -> str:
     return _counted(count, "карту", "карты", "карт")
 
 
-def _bought(problem: Problem, cards: int) -> str:
+def _bought(problem: Goal, cards: int) -> str:
     """«ещё 3 карты; » — или ничего, если хватает своих."""
     more = cards - problem.cards
     return f"ещё {_counted(more, 'карта', 'карты', 'карт')}; " if more > 0 else ""
@@ -72,7 +72,7 @@ def _flops(problem: Training, **settings: Any) -> str:
 # --- Обучение -----------------------------------------------------------------------------------
 
 
-def _smaller_batches(problem: Problem) -> list[int]:
+def _smaller_batches(problem: Goal) -> list[int]:
     """Делители пакета, каждый не больше половины прежнего."""
     B, found = int(problem.plan["B"]), list[int]()
     bound = B // 2
@@ -83,8 +83,8 @@ def _smaller_batches(problem: Problem) -> list[int]:
     return found
 
 
-def _accumulate(problem: Problem) -> list[Change]:
-    def words(problem: Problem, plan: Plan) -> tuple[str, str]:
+def _accumulate(problem: Goal) -> list[Change]:
+    def words(problem: Goal, plan: Plan) -> tuple[str, str]:
         steps = problem.plan["B"] // plan["B"]
         passes = _counted(steps, "проход", "прохода", "проходов")
         return (
@@ -103,7 +103,8 @@ def _fused(problem: Training) -> list[Change]:
 
 
 def _checkpoint(problem: Training) -> list[Change]:
-    kinds = ("none", "selective", "full")
+    # Выборочного у transformers нет.
+    kinds = ("none", "selective", "full") if problem.plan["implementation"] == "nanolm" else ("none", "full")
     titles = {"selective": "выборочный чекпоинтинг (ядро внимания)", "full": "полный чекпоинтинг слоёв"}
     return [
         Change(
@@ -119,6 +120,26 @@ def _moments(problem: Training) -> list[Change]:
         return []
     price = "моменты округлены до 8 бит по блокам из 256 значений; обычно незаметно (Dettmers et al. 2021)"
     return [Change({"optimizer": "adamw8bit"}, _fixed("8-битные моменты AdamW", price), SLIGHT)]
+
+
+#: Ранг, с которого начинают: его хватает, чтобы дообучить стиль и формат.
+LORA_RANK = 16
+
+
+def _lora(problem: Training) -> list[Change]:
+    """Адаптеры поверх замороженной модели и, сильнее, поверх квантованной; описаны они только для transformers."""
+    if problem.plan["implementation"] == "nanolm" or problem.plan["weights"] is not None:
+        return []
+    price = "учатся только адаптеры: градиентов матриц основы нет, качество ниже полного дообучения — проверьте"
+    packed = {"weights": "nf4-double"}
+    packed_price = "основа округлена до 4 бит и распаковывается в каждом произведении: шаг дольше, качество ещё ниже"
+    if problem.plan["lora_rank"]:
+        return [Change(packed, _fixed("QLoRA: основа в nf4-double", packed_price), VISIBLE)]
+    rank = {"lora_rank": LORA_RANK}
+    return [
+        Change(rank, _fixed(f"LoRA ранга {LORA_RANK} на проекциях внимания", price), OTHER),
+        Change({**rank, **packed}, _fixed(f"QLoRA ранга {LORA_RANK}", f"{price}; {packed_price}"), OTHER),
+    ]
 
 
 #: Рецепт → рецепты легче его; что назвать, цена и риск.
@@ -176,10 +197,12 @@ def _shard(problem: Training) -> list[Change]:
 
 
 def _portions(problem: Inference) -> list[Change]:
+    if problem.plan["implementation"] != "nanolm":  # transformers заполняет контекст одним проходом
+        return []
     tokens = problem.plan["B"] * problem.plan["S"]
     before = problem.plan["chunk"] or tokens
 
-    def words(problem: Problem, plan: Plan) -> tuple[str, str]:
+    def words(problem: Goal, plan: Plan) -> tuple[str, str]:
         count = -(-tokens // plan["chunk"])
         return (
             f"заполнять контекст по {units.number(plan['chunk'])} токенов",
@@ -208,6 +231,8 @@ def _shorter(problem: Inference, field: str) -> list[str]:
 
 
 def _cache_dtype(problem: Inference) -> list[Change]:
+    if problem.plan["implementation"] != "nanolm":  # кеш transformers лежит в точности модели
+        return []
     price = "ключи и значения округлены до {} бит; обычно незаметно, на длинном контексте проверьте"
     return [
         Change({"kv_dtype": name}, _fixed(f"кеш KV в {name}", price.format(8 * DTYPES[name])), SLIGHT)
@@ -217,10 +242,37 @@ def _cache_dtype(problem: Inference) -> list[Change]:
 
 def _weight_dtype(problem: Inference) -> list[Change]:
     price = "веса и выходы слоёв округлены до {} бит; обычно незаметно, проверьте на своей задаче"
+    names = _shorter(problem, "dtype")
+    if problem.plan["implementation"] != "nanolm":
+        # У transformers вместе с весами короче становится и кеш, а 8 бит — уже квантование.
+        price = price.replace("веса и", "веса, кеш и")
+        settings = {name: {"dtype": name, "kv_dtype": name} for name in names if DTYPES[name] == 2}
+    else:
+        settings = {name: {"dtype": name} for name in names}
     return [
-        Change({"dtype": name}, _fixed(f"веса в {name}", price.format(8 * DTYPES[name])), SLIGHT)
-        for name in _shorter(problem, "dtype")
+        Change(change, _fixed(f"веса в {name}", price.format(8 * DTYPES[name])), SLIGHT)
+        for name, change in settings.items()
     ]
+
+
+#: Квантование до 4 бит: сначала то, что точнее; второе упакует матрицу любого размера.
+_FOUR_BITS = {
+    "awq-4-128": "4 бита на вес и масштаб на 128 входов (Lin et al. 2023)",
+    "nf4-double": "4 бита на вес и масштаб на 64 веса (Dettmers et al. 2023)",
+}
+
+
+def _quantize(problem: Inference) -> list[Change]:
+    if problem.plan["weights"] is not None or DTYPES[problem.plan["dtype"]] == 1:
+        return []
+    for name, words in _FOUR_BITS.items():
+        try:
+            problem.account({**problem.plan, "weights": name})
+        except ValueError:  # такую матрицу формат не упакует
+            continue
+        price = f"{words}; кеш и вычисления прежние, качество падает: проверьте на своей задаче"
+        return [Change({"weights": name}, _fixed(f"матрицы слоёв в {name}", price), VISIBLE)]
+    return []
 
 
 def _in_turns(problem: Inference) -> list[Change]:
@@ -238,7 +290,7 @@ def _tensor_parallel(problem: Inference) -> list[Change]:
     if problem.card.unified or len(tensor_parallel_cards(problem.spec, problem.spec.N)) < 2:
         return []
 
-    def words(problem: Problem, plan: Plan) -> tuple[str, str]:
+    def words(problem: Goal, plan: Plan) -> tuple[str, str]:
         cards = plan["cards"]
         tokens = 2 * problem.spec.L * problem.spec.D * 2
         return (
@@ -250,5 +302,5 @@ def _tensor_parallel(problem: Inference) -> list[Change]:
 
 
 #: Порядок ручек — порядок рассказа: сначала то, что не меняет ответа.
-TRAINING_KNOBS = (_fused, _accumulate, _checkpoint, _moments, _recipe, _shard)
-INFERENCE_KNOBS = (_portions, _theory, _cache_dtype, _weight_dtype, _in_turns, _tensor_parallel)
+TRAINING_KNOBS = (_fused, _accumulate, _checkpoint, _moments, _recipe, _lora, _shard)
+INFERENCE_KNOBS = (_portions, _theory, _cache_dtype, _weight_dtype, _quantize, _in_turns, _tensor_parallel)

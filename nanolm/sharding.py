@@ -41,8 +41,9 @@ class Share(Line):
     __slots__ = ("parts",)
 
     def __init__(self, line: Line, parts: int) -> None:
-        super().__init__(line.name, line.component, line.title, line.factors, line.over)
-        self.parts = parts
+        # Не через `Line`: произведение уже посчитано, а поиск наборов делит строки миллионы раз.
+        self.name, self.component, self.title = line.name, line.component, line.title
+        self.factors, self.over, self.parts = line.factors, line.over, parts
         self.value = -(-line.value // parts)
 
     @property

@@ -10,9 +10,12 @@ from nanolm.spec import NOTATION, Spec, whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from nanolm.budget import Account, DecodeStep
     from nanolm.fit import Fit
     from nanolm.hardware import Gpu
+    from nanolm.quantization import Quantization
 
 
 class Question:
@@ -38,12 +41,25 @@ class Question:
         mfu: float = 0.45,
         price: float | None = None,
         fit: str | None = None,
+        weights: str | Quantization | None = None,
+        kv: str = "theory",
+        block: int = 1,
+        implementation: str = "nanolm",
+        lora_rank: int = 0,
+        lora_targets: Iterable[str] = budget.LORA_TARGETS,
     ) -> None:
         self.spec, self.B, self.S = spec, whole("B", B), spec.S if S is None else whole("S", S)
+        if 0 < spec.learned_positions < self.S:
+            limit = f"больше, чем learned_positions = {spec.learned_positions}"
+            raise ValueError(
+                f"S = {self.S}: {limit}: обучаемых позиций дальше нет, и модель такого контекста не примет"
+            )
         self.recipe, self.dtype, self.convention = recipe, dtype, convention
         self.optimizer, self.attention, self.checkpointing = optimizer, attention, checkpointing
         self.gpus, self.tokens, self.mfu, self.price = whole("gpus", gpus), tokens, budget._mfu(mfu), price
         self.card = None if gpu is None else budget._card(gpu)
+        self.weights, self.kv, self.block = budget._compression(weights, spec), kv, block
+        self.implementation, self.lora_rank, self.lora_targets = implementation, lora_rank, tuple(lora_targets)
         if tokens is not None and self.card is None:
             raise ValueError("tokens: чтобы посчитать время обучения, назовите карту ключом gpu")
         if fit is not None and self.card is None:
@@ -59,13 +75,24 @@ class Question:
         self.flops = budget.flops_per_token(spec, self.S, attention=convention)
         self.forward = budget.flops_per_token(spec, self.S, training=False, attention=convention)
         self.attention_crossover = budget.attention_crossover(spec, convention)
-        self.kv_token = budget.kv_cache_bytes(spec, 1, 1, dtype).total
-        self.kv_cache = budget.kv_cache_bytes(spec, self.B, self.S, dtype)
-        self.crossover_batch = budget.crossover_batch(spec, self.S, dtype)
-        self.training = budget.training_memory(spec, self.B, self.S, recipe, optimizer, attention, checkpointing)
-        self.inference = budget.inference_memory(spec, self.B, self.S, dtype)
+        self.kv_token = budget.kv_cache_bytes(spec, 1, 1, dtype, kv).total
+        self.kv_cache = budget.kv_cache_bytes(spec, self.B, self.S, dtype, kv, block)
+        self.crossover_batch = budget.crossover_batch(spec, self.S, dtype, self.weights, kv)
+        step = (recipe, optimizer, attention, checkpointing)
+        self.training = budget.training_memory(spec, self.B, self.S, *step, **self._adapters())  # type: ignore[arg-type]
+        stored = {"kv": kv, "weights": self.weights, "block": block, "implementation": implementation}
+        stored["attention"] = attention
+        self.inference = budget.inference_memory(spec, self.B, self.S, dtype, **stored)  # type: ignore[arg-type]
         self._answer_about_card()
         self.fit = None if fit is None else self._what_fits(fit)
+
+    def _adapters(self) -> dict[str, object]:
+        """Реализация и адаптеры обучения; без адаптеров квантование весов — только про вывод."""
+        base = self.weights if self.lora_rank else None
+        return {
+            "implementation": self.implementation, "lora_rank": self.lora_rank, "lora_targets": self.lora_targets,
+            "weights": base,
+        }  # fmt: skip
 
     def _what_fits(self, goal: str) -> Fit:
         """Обратная задача. Импорт здесь: перебор изменений нужен не каждому вопросу."""
@@ -75,6 +102,8 @@ class Question:
         return fit(
             self.spec, self.card, goal, B=self.B, S=self.S, gpus=self.gpus, recipe=self.recipe,
             optimizer=self.optimizer, attention=self.attention, checkpointing=self.checkpointing, dtype=self.dtype,
+            weights=self.weights, kv=self.kv, block=self.block, implementation=self.implementation,
+            lora_rank=self.lora_rank, lora_targets=self.lora_targets,
         )  # fmt: skip
 
     def _answer_about_card(self) -> None:
@@ -85,8 +114,9 @@ class Question:
         if self.card.flops_per_s:
             from nanolm.latency import decode_time, prefill_time
 
-            self.decode = budget.decode_step_time(self.spec, self.B, self.S, self.card, self.dtype)
-            one, other = (f(self.spec, self.B, self.S, self.card, self.dtype) for f in (prefill_time, decode_time))
+            where = (self.spec, self.B, self.S, self.card, self.dtype)
+            self.decode = budget.decode_step_time(*where, weights=self.weights)
+            one, other = (f(*where, weights=self.weights) for f in (prefill_time, decode_time))
             self.latency = (one, other)
         if self.tokens is not None:
             self.time = budget.training_time(
@@ -123,10 +153,21 @@ def document(question: Question) -> dict[str, object]:
             "bytes_per_token": q.kv_token,
             "bytes": q.kv_cache.total,
             "crossover_batch": q.crossover_batch,
+            **({} if q.kv == "theory" and q.block == 1 else {"convention": q.kv, "block": q.block}),
         },
         "memory": {
-            "training": {"total": q.training.total, "rows": dict(q.training)},
-            "inference": {"total": q.inference.total, "peak": q.inference.peak, "rows": dict(q.inference)},
+            **({} if q.implementation == "nanolm" else {"implementation": q.implementation}),
+            "training": {
+                "total": q.training.total,
+                "rows": dict(q.training),
+                **({"lora": {"rank": q.lora_rank, "targets": list(q.lora_targets)}} if q.lora_rank else {}),
+            },
+            "inference": {
+                "total": q.inference.total,
+                "peak": q.inference.peak,
+                "rows": dict(q.inference),
+                **({} if q.weights is None else {"quantization": q.weights.name}),
+            },
         },
     }
     return answer | _card_document(q)
@@ -187,7 +228,7 @@ def text(question: Question) -> str:
         str(q.flops),
         _flops_remarks(q),
         str(q.inference),
-        _cache_remarks(q),
+        "\n".join([*_storage_remarks(q), _cache_remarks(q)]),
         str(q.training),
         *_card_sections(q),
         *([] if q.fit is None else [str(q.fit)]),
@@ -225,6 +266,23 @@ def _cache_remarks(q: Question) -> str:
         f"кеш KV: {units.binary_bytes(q.kv_token)} на токен;  равен весам при B = {units.decimal(q.crossover_batch)};  "
         f"пик с рабочими буферами: {units.both_bytes(q.inference.peak)}"
     )
+
+
+def _storage_remarks(q: Question) -> list[str]:
+    """Как квантованы веса и как отведён кеш, если не так, как по умолчанию."""
+    lines = []
+    if q.weights is not None:
+        stored, count = q.inference["weights"], q.parameters.total
+        plain = count * budget.DTYPES[q.dtype]
+        bits, whole_size = units.decimal(8 * stored / count), units.binary_bytes(plain)
+        lines.append(
+            f"веса квантованы: {q.weights.name}, {bits} бита на параметр с масштабами и нетронутыми весами; "
+            f"в {q.dtype} было бы {whole_size}"
+        )
+    if q.kv != "theory" or q.block > 1:
+        blocks = f", блоками по {units.counted(q.block, 'токену', 'токена', 'токенов')}" if q.block > 1 else ""
+        lines.append(f"кеш KV по соглашению {q.kv}{blocks}")
+    return lines
 
 
 def _card_sections(q: Question) -> list[str]:

@@ -25,7 +25,7 @@ from nanolm.checks import ROPE_FIELDS, positive
 from nanolm.machine import total_bytes
 from nanolm.model import NanoLM
 from nanolm.spec import shown
-from nanolm.zoo import from_config
+from nanolm.zoo import load as load_config
 
 if TYPE_CHECKING:
     from nanolm.spec import Spec
@@ -107,7 +107,9 @@ def load(
 def _read_config(folder: Path) -> tuple[Spec, dict[str, Any]]:
     """Геометрия и числа, которых в ней нет: ε нормы и основание RoPE."""
     path = folder / "config.json"
-    spec = from_config(path)
+    spec, compressed = load_config(path)
+    if compressed is not None:
+        raise ValueError(f"{path}: quantization_config: NanoLM читает только обычные веса, а здесь {compressed.name}")
     config = json.loads(path.read_text(encoding="utf-8-sig"))
     family = config["model_type"]
     if family not in _DEFAULTS:

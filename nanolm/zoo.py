@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from nanolm.quantization import Quantization
+
     Config = Mapping[str, Any]
 
 #: config.json больше этого — не config.json: настоящие занимают килобайты.
@@ -33,21 +35,46 @@ def from_config(source: str | os.PathLike[str] | Config) -> Spec:
     Errors: `ValueError` с именем файла или поля, если файл не читается, это не JSON-объект, семейство
     (`model_type`) неизвестно или поле имеет недопустимое значение.
     """
+    return load(source)[0]
+
+
+def quantization(source: str | os.PathLike[str] | Config) -> Quantization | None:
+    """Как квантованы веса этого файла (`quantization_config`); `None` — никак. Источник — как у `from_config`."""
+    return load(source)[1]
+
+
+def load(source: str | os.PathLike[str] | Config) -> tuple[Spec, Quantization | None]:
+    """Геометрия и формат весов за одно чтение; стандартный ввод дважды не прочесть.
+
+    Errors: те же, что у `from_config`; ещё — способ квантования или поле quantization_config, которых мы не знаем.
+    """
     if isinstance(source, (str, os.PathLike)):
         path = os.fspath(source)
-        return _spec(_read(path), _label(path))
+        return _model(_read(path), _label(path))
     if not isinstance(source, Mapping):
         raise ValueError(f"config = {shown(source)}: нужен путь или словарь")
-    return _spec(source, "config")
+    return _model(source, "config")
 
 
 def _read(path: str) -> Config:
-    import json
-
     if path != "-" and os.path.isdir(path):
         path = os.path.join(path, "config.json")
-    data = _bytes(path)
-    path = _label(path)
+    return _parsed(_bytes(path), _label(path))
+
+
+def from_text(text: str, where: str = "config.json") -> tuple[Spec, Quantization | None]:
+    """То же, что `load`, из содержимого файла: на странице его читает браузер. `where` — имя для ошибки.
+
+    Errors: те же, что у `load`.
+    """
+    if len(text) > MAX_CONFIG_BYTES:
+        raise ValueError(f"{where}: больше {MAX_CONFIG_BYTES // 1024**2} МиБ, это не config.json")
+    return _model(_parsed(text.encode("utf-8", "surrogatepass"), where), where)
+
+
+def _parsed(data: bytes, path: str) -> Config:
+    import json
+
     try:
         config = json.loads(data.decode("utf-8-sig"))
     except UnicodeDecodeError:
@@ -102,7 +129,8 @@ def _reason(error: OSError) -> str:
     return reasons.get(errno.errorcode.get(error.errno or 0, ""), "ошибка ввода-вывода")
 
 
-def _spec(config: Config, where: str) -> Spec:
+def _model(config: Config, where: str) -> tuple[Spec, Quantization | None]:
+    compressed = config.get("quantization_config")
     family = config.get("model_type")
     if isinstance(family, str) and family in WRAPPERS:
         config = _text_part(config, family, where)
@@ -112,12 +140,19 @@ def _spec(config: Config, where: str) -> Spec:
             f"{where}: model_type = {shown(family)}: семейство не поддерживается; "
             f"есть {', '.join((*FAMILIES, *WRAPPERS))}"
         )
-    if config.get("quantization_config"):
-        raise ValueError(f"{where}: quantization_config: сжатые веса пока не поддерживаются")
+    compressed = compressed or config.get("quantization_config")
     try:
-        return FAMILIES[family](_Fields({**ABSENT.get(family, {}), **config}))
+        spec = FAMILIES[family](_Fields({**ABSENT.get(family, {}), **config}))
+        return spec, _quantization(compressed, spec, family) if compressed else None
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
+
+
+def _quantization(given: object, spec: Spec, family: str) -> Quantization:
+    """Формат весов. Импорт здесь: у большинства моделей они не квантованы."""
+    from nanolm.quantization_config import read
+
+    return read(given, spec, family)
 
 
 #: Модель с картинками → семейство языковой части, если она его не называет; связан ли эмбеддинг, если об этом
@@ -525,23 +560,60 @@ FAMILIES: dict[str, Callable[[_Fields], Spec]] = {
 
 def presets() -> dict[str, dict[str, Any]]:
     """Известные модели: имя → title, source, total и config, по порядку файла."""
+    return _data("models.toml")
+
+
+def aliases() -> dict[str, dict[str, Any]]:
+    """Другие имена тех же геометрий: имя → preset, repos и, если отличается, config."""
+    return _data("aliases.toml")
+
+
+def _data(name: str) -> dict[str, dict[str, Any]]:
     import tomllib
 
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "data", "models.toml")
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "data", name)
     with open(path, "rb") as file:
         return tomllib.load(file)
 
 
 def preset(name: str) -> Spec:
-    """Известная модель по имени, например «llama-3-8b».
+    """Известная модель по имени: «llama-3-8b», «llama-3.1-8b» или репозиторий «meta-llama/Llama-3.1-8B».
 
     Errors: `ValueError` с похожими именами, если такой нет.
     """
-    known = presets()
-    entry = known.get(str(name).lower())
-    if entry is None:
-        import difflib
+    return from_config(_preset_config(name))
 
-        close = difflib.get_close_matches(str(name).lower(), known, n=3) or list(known)[:5]
-        raise ValueError(f"preset = {shown(name)}: такой модели нет; похожие: {', '.join(close)}")
-    return from_config(entry["config"])
+
+def family(source: str, known: bool) -> str:
+    """Семейство (`model_type`): пресета (`known`) или config.json, у модели с картинками — языковой части.
+
+    Errors: те же, что у `preset` и `from_config`.
+    """
+    config = _preset_config(source) if known else _read(source)
+    name = str(config.get("model_type"))
+    return str(_text_part(config, name, _label(source))["model_type"]) if name in WRAPPERS else name
+
+
+def _preset_config(name: str) -> Config:
+    """config.json пресета по любому из его имён."""
+    known = presets()
+    wanted = str(name).strip().lower()
+    if wanted in known:
+        return known[wanted]["config"]  # type: ignore[no-any-return]
+    others = aliases()
+    names = {key: [_repo(entry["source"])] for key, entry in known.items()}
+    names |= {key: entry["repos"] for key, entry in others.items()}
+    for key, repos in names.items():
+        if wanted == key or any(wanted in (repo.lower(), repo.lower().rpartition("/")[2]) for repo in repos):
+            entry = others.get(key, {"preset": key})
+            return {**known[entry["preset"]]["config"], **entry.get("config", {})}
+    import difflib
+
+    short = wanted.rpartition("/")[2]
+    close = difflib.get_close_matches(short, names, n=3) or list(known)[:5]
+    raise ValueError(f"preset = {shown(name)}: такой модели нет; похожие: {', '.join(close)}")
+
+
+def _repo(source: str) -> str:
+    """Репозиторий из адреса config.json: «https://huggingface.co/gpt2/blob/…» → «gpt2»."""
+    return source.partition("://")[2].partition("/")[2].partition("/blob/")[0]

@@ -61,9 +61,10 @@ def test_cache_point_by_point(spec: Spec, kv: str) -> None:
 
 @pytest.mark.parametrize("chunk", [None, 512])
 def test_inference_point_by_point(spec: Spec, chunk: int | None) -> None:
-    found = inference_memory(spec, B, S, kv="transformers", chunk=chunk)  # type: ignore[arg-type]
+    options: dict[str, Any] = {"kv": "transformers", "chunk": chunk, "block": 16, "weights": "int8"}
+    found = inference_memory(spec, B, S, **options)  # type: ignore[arg-type]
     for i, (b, s) in enumerate(points()):
-        expected = inference_memory(spec, b, s, kv="transformers", chunk=chunk)
+        expected = inference_memory(spec, b, s, **options)
         assert {name: at(value, i) for name, value in found.items()} == dict(expected)
         assert found.peak[i] == expected.peak  # type: ignore[index]
 
@@ -82,11 +83,11 @@ def test_training_point_by_point(spec: Spec, recipe: str, attention: str, checkp
         assert found.moment[i] == expected.moment
 
 
-@pytest.mark.parametrize("card", ["h100-sxm", "rtx-4090"])
-def test_decode_point_by_point(spec: Spec, card: str) -> None:
-    found = decode_step_time(spec, B, S, card)  # type: ignore[arg-type]
+@pytest.mark.parametrize(("card", "weights"), [("h100-sxm", None), ("rtx-4090", None), ("h100-sxm", "nf4-double")])
+def test_decode_point_by_point(spec: Spec, card: str, weights: str | None) -> None:
+    found = decode_step_time(spec, B, S, card, weights=weights)  # type: ignore[arg-type]
     for i, (b, s) in enumerate(points()):
-        expected = decode_step_time(spec, b, s, card)
+        expected = decode_step_time(spec, b, s, card, weights=weights)
         assert at(found.flops, i) == expected.flops
         assert at(found.cache_bytes, i) == expected.cache_bytes
         assert found.seconds[i] == pytest.approx(expected.seconds, rel=1e-12)  # type: ignore[index]

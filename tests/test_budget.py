@@ -374,6 +374,30 @@ def test_kv_conventions_answer_different_questions() -> None:
     assert theory - held == 32 * 12 * 2 * 8 * 64 * 2
 
 
+@pytest.mark.parametrize("kv", ["theory", "transformers", "engine"])
+@pytest.mark.parametrize("block", [1, 4, 16, 64])
+@every_variant
+def test_kv_blocks_are_taken_whole(spec: Spec, kv: str, block: int) -> None:
+    """Слой держит столько целых страниц, чтобы поместились его токены: перебором страниц, по слою."""
+    for S in (1, 4, 5, 16, 17, 53):
+        pages = 0
+        for window in spec.windows:
+            alone = kv_cache_bytes(spec.replace(L=1, dense_layers=0, dense_F=0, window=window), 1, S, "int8", kv)
+            one = kv_cache_bytes(spec.replace(L=1, dense_layers=0, dense_F=0, window=None), 1, 1, "int8", kv)
+            held = alone.total // one.total
+            pages += one.total * len(range(0, held, block))
+        assert kv_cache_bytes(spec, 3, S, "bf16", kv, block).total == 3 * 2 * block * pages
+        assert inference_memory(spec, 3, S, kv=kv, block=block)["kv_cache"] == 3 * 2 * block * pages
+
+
+def test_last_block_of_every_sequence_is_whole() -> None:
+    """64 диалога по 1025 токенов в страницах по 16: каждый занимает 65 страниц, последнюю — ради одного токена."""
+    exact, paged = (kv_cache_bytes(LLAMA, 64, 1025, block=block) for block in (1, 16))
+    assert paged.total - exact.total == 64 * 15 * 131_072
+    assert "⌈S/16⌉·16" in paged.explain()
+    assert paged.total == kv_cache_bytes(LLAMA, 64, 1040).total
+
+
 def test_llama_13b_cache_is_6_71_GB_and_6_25_GiB() -> None:
     """То же число под двумя единицами: назвать 6,7 гибибайтами значит ошибиться на 7,4 %."""
     size = kv_cache_bytes(LLAMA_2_13B, 1, 8192).total
@@ -847,6 +871,8 @@ def test_empty_share_is_not_a_division_by_zero() -> None:
         (lambda: kv_cache_bytes(LLAMA, 0), "B = 0: нужно целое число не меньше 1"),
         (lambda: kv_cache_bytes(LLAMA, 1, 1.5), "S = 1.5: нужно целое число"),
         (lambda: kv_cache_bytes(LLAMA, dtype="bf8"), "dtype = 'bf8': нужно одно из: fp32, bf16, fp16, fp8, int8"),
+        (lambda: kv_cache_bytes(LLAMA, block=0), "block = 0: нужно целое число не меньше 1"),
+        (lambda: kv_cache_bytes(LLAMA, block=2.5), "block = 2.5: нужно целое число"),
         (lambda: kv_cache_bytes(LLAMA, kv="paged"), "kv = 'paged': нужно одно из: theory, transformers, engine"),
         (lambda: crossover_batch(LLAMA, dtype="bf8"), "dtype = 'bf8'"),
         (lambda: inference_memory(LLAMA, dtype="bf8"), "dtype = 'bf8'"),

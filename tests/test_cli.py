@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from nanolm import cli
-from nanolm.budget import Spec, parameter_breakdown, report
+from nanolm.budget import Spec, inference_memory, parameter_breakdown, report
 from nanolm.hardware import gpus
 from nanolm.summary import Question, document, explanation
 from nanolm.zoo import preset, presets
@@ -107,7 +107,7 @@ def test_lists(run: Callable[..., Answer]) -> None:
             "out_bias": True, "ffn_bias": True, "norm_bias": True, "qk_norm": True,
         }),
         (("--experts", "4", "--experts-per-token", "2"), {"experts": 4, "experts_per_token": 2}),
-        (("--learned-positions", "77"), {"learned_positions": 77}),
+        (("--learned-positions", "77", "--S", "64"), {"learned_positions": 77, "S": 64}),
     ],
 )  # fmt: skip
 def test_flags_override_a_preset(
@@ -122,13 +122,14 @@ def test_flags_override_a_preset(
 def test_options_of_the_question_reach_the_accounts(run: Callable[..., Answer]) -> None:
     arguments = shlex.split(
         "--B 3 --S 100 --recipe autocast --optimizer adamw8bit --attention naive --checkpointing selective "
-        "--dtype fp8 --convention causal --gpu a100-80 --gpus 8 --tokens 15e12 --mfu 0,4 --price 1.5"
+        "--dtype fp8 --convention causal --gpu a100-80 --gpus 8 --tokens 15e12 --mfu 0,4 --price 1.5 "
+        "--quantize gptq-4-128 --kv engine --kv-block 16"
     )
     code, output, _ = run(*LLAMA[:-4], "--F", "14336", *arguments, "--json")
     question = Question(
         Spec(V=128256, D=4096, L=32, N=32, K=8, F=14336), B=3, S=100, recipe="autocast", optimizer="adamw8bit",
         attention="naive", checkpointing="selective", dtype="fp8", convention="causal", gpu="a100-80", gpus=8,
-        tokens=15 * 10**12, mfu=0.4, price=1.5,
+        tokens=15 * 10**12, mfu=0.4, price=1.5, weights="gptq-4-128", kv="engine", block=16,
     )  # fmt: skip
     answer = json.loads(output)
     answer["spec"]["S"] = 100
@@ -145,6 +146,25 @@ def test_config_file_and_folder(run: Callable[..., Answer], tmp_path: Path) -> N
     assert run("--config", str(tmp_path), "--json") == expected
     changed = run("--config", str(config), "--L", "2", "--json")
     assert json.loads(changed[1])["spec"]["L"] == 2
+
+
+def test_compressed_config_file(run: Callable[..., Answer], tmp_path: Path) -> None:
+    """quantization_config из файла квантует веса; --quantize важнее, none — без него."""
+    given = {"quant_method": "awq", "bits": 4, "group_size": 64, "version": "gemm"}
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({**presets()["llama-3-8b"]["config"], "quantization_config": given}), encoding="utf-8")
+
+    def inference(*arguments: str) -> dict[str, Any]:
+        code, output, errors = run("--config", str(config), *arguments, "--json")
+        assert (code, errors) == (0, "")
+        return json.loads(output)["memory"]["inference"]  # type: ignore[no-any-return]
+
+    spec = preset("llama-3-8b")
+    for arguments, name in (((), "awq-4-64"), (("--quantize", "nf4"), "nf4"), (("--quantize", "none"), None)):
+        found = inference(*arguments)
+        assert found["rows"]["weights"] == inference_memory(spec, weights=name)["weights"]
+        assert found.get("quantization") == name
+    assert "Память вывода, bf16, веса awq-4-64" in run("--config", str(config))[1]
 
 
 @pytest.mark.parametrize(("written", "tokens"), [("15e12", 15 * 10**12), ("1000", 1000), ("1e3", 1000), ("+5", 5)])
@@ -221,6 +241,14 @@ def test_bad_sizes(run: Callable[..., Answer], size: str, value: str, rule: str)
         ("--preset llama-3-8b --experts-per-token 2", ["--experts-per-token = 2: у модели без экспертов"]),
         ("--preset llama-3-8b --window 0", ["--window = 0: нужно целое число не меньше 1"]),
         ("--preset llama-3-8b --learned-positions -1", ["--learned-positions = -1"]),
+        ("--preset gpt2 --S 4096", ["--S = 4096: больше, чем learned_positions = 1024"]),
+        ("--preset gpt2 --quantize q4_k_m", ["--quantize = 'q4_k_m': нужно одно из: gptq-4-128"]),
+        ("--preset gpt2 --kv-block 0", ["--kv-block = 0: нужно целое число не меньше 1"]),
+        ("--preset gpt2 --kv paged", ["--kv: 'paged': нужно одно из"]),
+        (
+            "--V 9 --D 40 --L 1 --N 4 --quantize awq-4-128",
+            ["--quantize = awq-4-128: проекция запроса: число входов матрицы — 40"],
+        ),
         ("--preset lama-3-8b", ["--preset = 'lama-3-8b': такой модели нет", "llama-3-8b"]),
         ("--preset gpt2 --config x.json", ["--config: нельзя вместе с --preset"]),
         ("--preset gpt2 --gpu h1000", ["--gpu = 'h1000': такой карты нет в таблице"]),
@@ -311,7 +339,7 @@ def nested(depth: int) -> str:
         (json.dumps(CONFIG).replace("128256", "9" * 5000).encode(), "слишком длинное число"),
         (json.dumps({**CONFIG, "num_key_value_heads": 5}).encode(), "K = 5: N = 32 должно делиться на K"),
         (json.dumps({**CONFIG, "tie_word_embeddings": "да"}).encode(), "tie_word_embeddings = 'да': нужно true или"),
-        (json.dumps({**CONFIG, "quantization_config": {"bits": 4}}).encode(), "quantization_config: сжатые веса"),
+        (json.dumps({**CONFIG, "quantization_config": {"bits": 4}}).encode(), "quantization_config: quant_method"),
         (json.dumps({**CONFIG, "num_hidden_layers": 10**12}).encode(), "num_hidden_layers = 1000000000000: больше"),
         (nested(400).encode(), "vocab_size = [[["),
         (nested(900).encode(), "vocab_size"),
@@ -459,14 +487,14 @@ def test_console_script_budget(nanolm: Any, run: Callable[..., Answer]) -> None:
 def test_console_script_without_a_command(nanolm: Any, arguments: tuple[str, ...]) -> None:
     code, output, errors = nanolm(*arguments)
     assert (code, errors) == (0, "")
-    assert output.startswith("использование: nanolm {budget,diff,probe}")
+    assert output.startswith("использование: nanolm {budget,diff,interview,probe}")
 
 
 @pytest.mark.parametrize("word", ["bujet", "--version", "--V"])
 def test_console_script_with_an_unknown_command(nanolm: Any, word: str) -> None:
     code, output, errors = nanolm(word)
     assert (code, output) == (2, "")
-    assert errors == f"nanolm: ошибка: {word}: нужно одно из: budget, diff, probe\n"
+    assert errors == f"nanolm: ошибка: {word}: нужно одно из: budget, diff, interview, probe\n"
 
 
 def test_probe_without_torch_is_one_line(nanolm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -569,3 +597,43 @@ def test_budget_refuses_what_it_would_ignore(nanolm: Any, words: tuple[str, ...]
     code, output, errors = nanolm("budget", "--preset", "gpt2", *words)
     assert (code, output) == (2, "")
     assert errors.startswith(f"nanolm budget: ошибка: {words[0]}: ")
+
+
+# --- реализация ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--preset mixtral-8x7b --implementation transformers", "а это 'mixtral'"),
+        ("--V 9 --D 8 --L 1 --N 2 --qk-norm --norm-bias --implementation transformers", "--norm-bias = True: память"),
+        ("--preset gemma-2b --implementation transformers", "--implementation = 'transformers': память transformers"),
+        ("--preset llama-3.2-1b --lora-rank 8", "--lora-rank = 8: адаптеры описаны для transformers"),
+        ("--preset llama-3.2-1b --implementation jax", "--implementation: 'jax': нужно одно из"),
+        ("--preset llama-3.2-1b --implementation transformers --lora-rank 8 --lora-targets head", "--lora-targets"),
+    ],
+)
+def test_implementation_refuses_by_flag(flags: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli.budget(flags.split(), "nanolm budget")
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_implementation_reads_the_family_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Один и тот же размер: llama описана, gemma — нет."""
+    sizes = {
+        "vocab_size": 97, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 4, "intermediate_size": 64, "head_dim": 8, "max_position_embeddings": 64,
+    }  # fmt: skip
+    path = tmp_path / "config.json"
+    for family in ("llama", "gemma"):
+        path.write_text(json.dumps({**sizes, "model_type": family}), encoding="utf-8")
+        argv = ["--config", str(path), "--implementation", "transformers", "--json"]
+        if family == "llama":
+            assert cli.budget(argv, "nanolm budget") == 0
+            assert json.loads(capsys.readouterr().out)["memory"]["implementation"] == "transformers"
+            continue
+        with pytest.raises(SystemExit):
+            cli.budget(argv, "nanolm budget")
+        assert "а это 'gemma'" in capsys.readouterr().err

@@ -26,7 +26,7 @@ from nanolm.hardware import gpu
 from nanolm.sharding import STAGES, shard_inference, shard_training, tensor_parallel_cards, traffic_bytes
 from nanolm.summary import Question, document, text
 from nanolm.units import GIB
-from nanolm.zoo import preset
+from nanolm.zoo import load, preset, presets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +45,7 @@ def training(spec: Spec, plan: dict[str, Any]) -> int:
 
 
 def inference(spec: Spec, plan: dict[str, Any]) -> int:
-    names = ("B", "S", "dtype", "kv_dtype", "kv", "chunk")
+    names = ("B", "S", "dtype", "kv_dtype", "kv", "chunk", "weights", "block")
     return shard_inference(inference_memory(spec, **{name: plan[name] for name in names}), spec, plan["cards"]).peak
 
 
@@ -479,3 +479,71 @@ def test_bad_diff_is_one_line(capsys: pytest.CaptureFixture[str], words: str, me
     code, output, errors = run(diff_cli.main, words, capsys)
     assert (code, output, len(errors.splitlines())) == (2, "", 1)
     assert message in errors
+
+
+# --- квантованные веса --------------------------------------------------------------------------
+
+
+def test_four_bit_weights_are_a_remedy_with_a_price() -> None:
+    answer = fit(MIXTRAL, "rtx-4090", "inference", S=4096)
+    best = answer.remedies[0]
+    assert best.plan["weights"] == "awq-4-128"
+    assert "матрицы слоёв в awq-4-128" in best.title
+    assert "проверьте на своей задаче" in best.price
+    assert best.quality > 0
+    # Второй раз квантовать нечего.
+    packed = fit(MIXTRAL, "rtx-4090", "inference", S=4096, weights="awq-4-128")
+    assert packed.need < answer.need
+    assert all(remedy.plan["weights"] == "awq-4-128" for remedy in packed.remedies)
+
+
+def test_odd_matrices_are_offered_the_format_that_packs_them() -> None:
+    """Ширина 4100 не делится на группу 128: вместо AWQ — блоки bitsandbytes."""
+    spec = MIXTRAL.replace(D=4100)
+    plans = [remedy.plan["weights"] for remedy in fit(spec, "rtx-4090", "inference", S=4096).remedies]
+    assert "nf4-double" in plans
+    assert "awq-4-128" not in plans
+
+
+def test_quantization_of_a_config_is_named_in_the_answer() -> None:
+    given = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    spec, weights = load({**presets()["llama-3-8b"]["config"], "quantization_config": given})
+    answer = json.loads(json.dumps(fit(spec, "t4", "inference", B=64, S=8192, weights=weights).to_dict()))
+    assert {remedy["plan"]["weights"] for remedy in answer["remedies"]} == {"fp8-block"}
+
+
+# --- адаптеры -----------------------------------------------------------------------------------
+
+
+def test_adapters_are_offered_where_they_are_described() -> None:
+    """LoRA и QLoRA — только у transformers: у NanoLM адаптеров нет."""
+    spec = preset("llama-3-8b")
+    ours, theirs = (fit(spec, "rtx-4090", S=2048, implementation=name) for name in ("nanolm", "transformers"))
+    assert not any("LoRA" in remedy.title for remedy in ours.remedies)
+    found = [remedy for remedy in theirs.remedies if "LoRA" in remedy.title]
+    assert found
+    for remedy in found:
+        assert remedy.need <= gpu("rtx-4090").usable_bytes
+        assert remedy.plan["lora_rank"] == 16
+        assert remedy.quality >= 3
+        assert "качество ниже полного дообучения" in remedy.price
+
+
+def test_selective_checkpointing_is_not_offered_to_transformers() -> None:
+    found = fit(preset("llama-3-8b"), "h200", S=8192, B=4, implementation="transformers")
+    assert not any("выборочный" in remedy.title for remedy in found.remedies)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+@pytest.mark.parametrize("attention", ["fused", "naive"])
+def test_transformers_is_offered_only_what_it_can_do(dtype: str, attention: str) -> None:
+    """Порций заполнения и кеша другой точности у transformers нет: наборы их и не предлагают."""
+    found = fit(
+        preset("qwen3-4b"), "rtx-4090", "inference", B=64, S=4096, dtype=dtype, attention=attention,
+        implementation="transformers",
+    )  # fmt: skip
+    assert not found.fits
+    assert found.remedies or found.closest
+    for remedy in (*found.remedies, *filter(None, [found.closest])):
+        assert remedy.plan["chunk"] is None
+        assert remedy.plan["kv_dtype"] == remedy.plan["dtype"]

@@ -16,8 +16,10 @@ PACKAGE = ROOT / "nanolm"
 FLOORS = {
     "spec": 0, "units": 0, "console": 0,
     "ops": 1, "zoo": 1, "hardware": 1, "arrays": 1,
-    "moments": 2,
+    "moments": 2, "quantization": 2,
+    "quantization_config": 3,
     "budget": 3,
+    "transformers_peak": 3, "transformers_memory": 4,
     "summary": 5, "sharding": 4, "latency": 4, "difference": 4,
     "remedies": 5,
     "cli": 6, "fit": 6,
@@ -25,7 +27,10 @@ FLOORS = {
 }  # fmt: skip
 
 #: Импорт внутри функции, которому можно вверх: только тому, кто его вызвал, он и стоит времени.
-LAZY_UPWARD = {("budget", "cli"), ("budget", "summary"), ("cli", "probe_cli"), ("cli", "diff_cli"), ("summary", "fit")}
+LAZY_UPWARD = {
+    ("budget", "cli"), ("budget", "summary"), ("cli", "probe_cli"), ("cli", "diff_cli"), ("cli", "interview"),
+    ("summary", "fit"), ("zoo", "quantization_config"), ("budget", "transformers_memory"),
+}  # fmt: skip
 
 #: Что ядро умеет: загрузить всё и один раз посчитать, чтобы сработали и ленивые импорты.
 EVERYTHING = """
@@ -34,6 +39,9 @@ from nanolm.budget import Spec, parameter_breakdown, flops_per_token, training_m
 from nanolm.budget import training_time, report
 report(nanolm.zoo.preset("gpt2"), gpu="t4", tokens=10**9)
 nanolm.cli.budget(["--preset", "gpt2", "--json", "--gpu", "t4", "--fit", "training", "--B", "64"], "nanolm")
+compressed = {"quant_method": "awq", "modules_to_not_convert": ["model.layers.*.mlp"]}
+nanolm.zoo.load({**nanolm.zoo.presets()["llama-3-8b"]["config"], "quantization_config": compressed})
+inference_memory(nanolm.zoo.preset("llama-3-8b"), weights="gptq-4-128")
 import nanolm.diff_cli
 nanolm.diff_cli.main(["--preset", "gpt2", "--vs", "--B", "2"], "nanolm diff")
 """

@@ -25,7 +25,7 @@ MISTAKES, CONVENTIONS = (ROOT / "docs" / f"{name}.py" for name in ("mistakes", "
 #: Дроби, которые названы в источнике: это данные случая, а не результат расчёта.
 PUBLISHED = {
     "mistakes": {"33,2", "6,7", "7,6", "4,82", "0,58", "6,8", "29,01"},
-    "conventions": set(),
+    "conventions": {"17,51", "30,26", "10,13"},
 }
 
 each_page = pytest.mark.parametrize("path", [MISTAKES, CONVENTIONS], ids=lambda path: path.stem)
@@ -323,9 +323,20 @@ def test_activations(conventions: lesson_run.Run) -> None:
     assert conventions.prose["a_naive"] == "1\u00a0024\u00a0ГиБ"
 
 
+def test_implementations_of_one_step(conventions: lesson_run.Run) -> None:
+    """Три строки из шести измерены на карте: tests/golden/gpu_memory_measured.json."""
+    totals = [number(value) for value in column(conventions, "реализация, ГБ", 5)]
+    for row, gigabytes in ((2, 17.51), (3, 30.26), (4, 10.13)):
+        assert totals[row] == pytest.approx(gigabytes, rel=0.002)
+    assert conventions.prose["h_logits"] == ru(14 * 2048 * 128_256 / 1e9, 2) + "\u00a0ГБ"
+    # Ключи и значения 32 голов вместо 8 и слагаемое маски, bf16, 16 слоёв.
+    masks = 16 * 2048 * (2 * (32 - 8) * 64 + 2048) * 2
+    assert conventions.prose["h_masks"] == ru(masks / 1e9, 2) + "\u00a0ГБ"
+
+
 def test_every_question_ends_with_what_to_name() -> None:
     sections = re.split(r"(?m)^## ", rules.markdown(CONVENTIONS))[1:-1]
-    assert len(sections) == 9
+    assert len(sections) == 10
     for section in sections:
         assert "**Вопрос.**" in section, section[:40]
         assert "**Что называть.**" in section, section[:40]

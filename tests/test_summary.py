@@ -76,6 +76,35 @@ def test_document_repeats_the_accounts(spec: Spec, convention: str) -> None:
     }  # fmt: skip
 
 
+def test_storage_of_weights_and_cache_reaches_every_answer() -> None:
+    """Формат весов, соглашение о кеше и страницы — во всех счетах вопроса, и документ их называет."""
+    spec = preset("gpt-oss-20b")
+    question = Question(spec, B=3, S=1000, gpu="h100-sxm", weights="mxfp4", kv="engine", block=16, fit="inference")
+    answer = sections(question)
+    inference = inference_memory(spec, 3, 1000, weights="mxfp4", kv="engine", block=16)
+    assert answer["memory"]["inference"] == {
+        "total": inference.total, "peak": inference.peak, "rows": dict(inference), "quantization": "mxfp4",
+    }  # fmt: skip
+    assert answer["kv_cache"]["bytes"] == kv_cache_bytes(spec, 3, 1000, kv="engine", block=16).total
+    assert (answer["kv_cache"]["convention"], answer["kv_cache"]["block"]) == ("engine", 16)
+    assert answer["kv_cache"]["crossover_batch"] == crossover_batch(spec, 1000, weights="mxfp4", kv="engine")
+    step = decode_step_time(spec, 3, 1000, "h100-sxm", "bf16", weights="mxfp4")
+    assert answer["decode"]["weight_bytes"] == step.weight_bytes  # type: ignore[index]
+    assert question.fit is not None
+    assert question.fit.need == inference.peak
+    shown = text(question)
+    assert "Память вывода, bf16, веса mxfp4" in shown
+    assert "кеш KV по соглашению engine, блоками по 16\u00a0токенов" in shown
+    assert "веса квантованы: mxfp4, 5,26 бита на параметр" in shown
+    assert "веса квантованы" not in text(Question(spec))
+
+
+def test_context_beyond_learned_positions_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"S = 1025: больше, чем learned_positions = 1024"):
+        Question(preset("gpt2"), S=1025)
+    assert Question(preset("gpt2"), S=1024).S == 1024
+
+
 def test_document_with_a_card_answers_fit_decode_and_time() -> None:
     question = Question(LLAMA, B=4, gpu="a100-80", gpus=8, tokens=10**12, mfu=0.4, price=2)
     answer = sections(question)
@@ -257,3 +286,24 @@ def test_several_cards_are_answered_or_refused() -> None:
     shown = text(Question(LLAMA, gpu="h100-sxm", gpus=8))
     need = shard_training(training_memory(LLAMA), 8, "zero3").total
     assert f"обучение на 8 картах с ZeRO-3, B на каждой: по {both_bytes(need)} — помещается" in shown
+
+
+# --- реализация и адаптеры ----------------------------------------------------------------------
+
+
+def test_document_names_the_implementation_and_the_adapters() -> None:
+    spec = preset("llama-3.2-1b")
+    memory = document(Question(spec, S=2048))["memory"]
+    assert "implementation" not in memory
+    question = Question(
+        spec, S=2048, recipe="bf16", implementation="transformers", lora_rank=16, lora_targets=["query", "value"],
+        weights="nf4-double",
+    )  # fmt: skip
+    memory = document(question)["memory"]
+    assert memory["implementation"] == "transformers"
+    assert memory["training"]["lora"] == {"rank": 16, "targets": ["query", "value"]}
+    assert memory["training"]["rows"]["weights"] < memory["inference"]["rows"]["weights"] * 1.05
+    assert "Память обучения, bf16, transformers" in text(question)
+    # Без адаптеров квантование — только про вывод.
+    plain = Question(spec, S=2048, recipe="bf16", implementation="transformers", weights="nf4-double")
+    assert plain.training["weights"] == 2 * plain.parameters.total

@@ -285,6 +285,9 @@ BROKEN: dict[str, tuple[Any, tuple[str, ...]]] = {
     "огромный контекст": (
         lambda f: edit_config(f, max_position_embeddings=10**12), ("S = 1000000000000", "таблицы RoPE", "меньший S"),
     ),
+    "квантованные веса": (
+        lambda f: edit_config(f, quantization_config={"quant_method": "awq"}), ("quantization_config", "awq-4-128"),
+    ),
     "чужое семейство": (lambda f: edit_config(f, model_type="mamba"), ("model_type", "mamba")),
     "указатель — не JSON": (
         lambda f: (f / "model.safetensors.index.json").write_text("{"), ("index.json", "weight_map"),

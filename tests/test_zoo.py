@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nanolm.budget import parameter_breakdown
+from nanolm.budget import flops_per_token, parameter_breakdown
 from nanolm.spec import Spec
 from nanolm.zoo import (
     ABSENT,
@@ -19,7 +19,10 @@ from nanolm.zoo import (
     MAX_LAYERS,
     TEXT_DEFAULTS,
     WRAPPERS,
+    aliases,
     from_config,
+    from_text,
+    load,
     preset,
     presets,
 )
@@ -190,7 +193,10 @@ def test_window_of_mistral_is_in_every_layer() -> None:
         ({**LLAMA, "attention_bias": 1}, "attention_bias = 1: нужно true или false"),
         ({**LLAMA, "model_type": "LLAMA"}, "model_type = 'LLAMA': семейство не поддерживается"),
         ({**LLAMA, "model_type": "x" * 10_000}, "семейство не поддерживается; есть llama, mistral"),
-        ({**LLAMA, "quantization_config": {"quant_method": "awq"}}, "quantization_config: сжатые веса"),
+        (
+            {**LLAMA, "quantization_config": {"quant_method": "hqq"}},
+            "quantization_config: quant_method = 'hqq': такое квантование",
+        ),
     ],
 )
 def test_refusals_name_the_field(config: dict[str, Any], message: str) -> None:
@@ -278,6 +284,43 @@ def test_unknown_preset_suggests_close_names() -> None:
         preset("llama-3-8")
     with pytest.raises(ValueError, match="похожие: llama-2-7b"):
         preset("щщщ")
+    with pytest.raises(ValueError, match=r"похожие: .*llama-3\.1-8b"):
+        preset("meta-llama/Llama-3.1-9B")
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "S"),
+    [
+        ("llama-3.1-8b", "llama-3-8b", 131_072),
+        ("meta-llama/Llama-3.1-8B-Instruct", "llama-3-8b", 131_072),
+        ("Meta-Llama-3.1-8B", "llama-3-8b", 131_072),
+        ("Llama-3.3-70B-Instruct", "llama-3-70b", 131_072),
+        ("meta-llama/Meta-Llama-3-8B", "llama-3-8b", 8192),
+        ("Meta-Llama-3-8B-Instruct", "llama-3-8b", 8192),
+        ("Qwen/Qwen2.5-7B-Instruct", "qwen2.5-7b", 32_768),
+        ("openai/gpt-oss-20b", "gpt-oss-20b", 131_072),
+        ("deepseek-ai/DeepSeek-R1", "deepseek-v3", 163_840),
+        (" GPT2 ", "gpt2", 1024),
+        ("openai-community/gpt2", "gpt2", 1024),
+    ],
+)
+def test_other_names_of_the_same_geometry(name: str, key: str, S: int) -> None:
+    assert preset(name) == preset(key).replace(S=S)
+
+
+def test_aliases_are_complete_and_do_not_hide_presets() -> None:
+    """У каждого имени есть пресет и репозиторий, и ни одно имя не называет двух моделей."""
+    known, others = presets(), aliases()
+    assert not set(known) & set(others)
+    repos = [entry["source"].split("/", 3)[3].partition("/blob/")[0].lower() for entry in known.values()]
+    repos += [repo.lower() for entry in others.values() for repo in entry["repos"]]
+    assert len(set(repos)) == len(repos)
+    assert len({repo.rpartition("/")[2] for repo in repos}) == len(repos)
+    for key, entry in others.items():
+        assert set(entry) - {"config"} == {"preset", "repos"}, key
+        assert set(entry.get("config", {})) <= {"max_position_embeddings"}, "геометрия обязана совпасть"
+        assert preset(key) == preset(entry["repos"][0])
+        assert parameter_breakdown(preset(key)).total == known[entry["preset"]]["total"]
 
 
 # --- сверка с transformers ----------------------------------------------------------------------
@@ -324,8 +367,13 @@ PEERS: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.fixture(scope="module")
 def peer() -> Any:
-    """transformers: загружается один раз и только этим тестам."""
-    return pytest.importorskip("transformers")
+    """transformers: загружается один раз и только этим тестам; крошечным моделям потоки torch лишь мешают."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield pytest.importorskip("transformers")
+    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize(("family", "extra"), PEERS, ids=[f"{family}-{i}" for i, (family, _) in enumerate(PEERS)])
@@ -344,6 +392,65 @@ def test_parameters_equal_those_of_transformers(peer: Any, family: str, extra: d
     if family != "falcon":
         # Краткая запись опускает значения по умолчанию: наши обязаны совпасть с теми, что у transformers.
         assert parameter_breakdown(from_config({"model_type": family, **fields})).total == sum(tensors.values())
+
+
+# --- FLOPs: счётчик torch на моделях transformers --------------------------------------------------
+
+
+def counted(model: Any, x: Any, backward: bool) -> int:
+    """Что насчитал сам torch, без наших поправок к счётчику."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter:
+        logits = model(x, use_cache=False).logits
+        if backward:
+            logits.sum().backward()
+    return int(counter.get_total_flops())
+
+
+def small_model(peer: Any, family: str, extra: dict[str, Any], **how: str) -> tuple[Any, Spec]:
+    """Случайная модель с наивным вниманием: его произведения счётчик torch видит все. И Spec из её же файла."""
+    import torch
+
+    torch.manual_seed(0)
+    config = peer.AutoConfig.for_model(family, **{**(SMALL if family != "gpt2" else {"vocab_size": 101}), **extra})
+    model = peer.AutoModelForCausalLM.from_config(config, attn_implementation="eager", **how)
+    return model.eval(), from_config(json.loads(config.to_json_string(use_diff=False)))
+
+
+@pytest.mark.parametrize(("family", "extra"), PEERS, ids=[f"{family}-{i}" for i, (family, _) in enumerate(PEERS)])
+def test_flops_equal_those_of_the_counter(peer: Any, family: str, extra: dict[str, Any]) -> None:
+    """Прямой проход — как в счёте, с обратным — втрое больше: у каждого произведения градиент обоих множителей.
+
+    Вход первого слоя градиента тоже просит: он идёт в таблицу эмбеддингов. Эксперты — по одному (eager):
+    сгруппированных произведений счётчик torch не знает.
+    """
+    import torch
+
+    model, spec = small_model(peer, family, extra, experts_implementation="eager")
+    x = torch.randint(0, 101, (2, 7))
+    assert counted(model, x, backward=False) == x.numel() * flops_per_token(spec, 7, training=False).total
+    assert counted(model, x, backward=True) == x.numel() * flops_per_token(spec, 7).total
+
+
+MIXTURES = [row for row in PEERS if {"num_experts_per_tok", "num_local_experts", "num_experts"} & set(row[1])]
+
+
+@pytest.mark.parametrize(("family", "extra"), MIXTURES, ids=[f"{family}-{i}" for i, (family, _) in enumerate(MIXTURES)])
+def test_grouped_experts_are_all_that_the_counter_misses(peer: Any, family: str, extra: dict[str, Any]) -> None:
+    """С экспертами по умолчанию счётчик torch теряет ровно их произведения, а наш — ничего."""
+    import torch
+
+    from nanolm.counter import count
+
+    # Сгруппированное произведение требует строк, кратных 16 байтам.
+    wide = {name: 4 * (value // 4) for name, value in {**SMALL, **extra}.items() if name.endswith("intermediate_size")}
+    model, spec = small_model(peer, family, {**extra, **wide})
+    x = torch.randint(0, 101, (2, 7))
+    account = flops_per_token(spec, 7, training=False)
+    experts = sum(line.value for line in account.details if line.name in ("gate", "up", "down"))
+    assert counted(model, x, backward=False) == x.numel() * (account.total - experts)
+    assert count(lambda: model(x, use_cache=False)) == x.numel() * account.total
 
 
 ALTERNATING = [row for row in PEERS if row[0] in {"qwen2", "qwen3", "gemma2", "gemma3_text", "smollm3", "gpt_oss"}]
@@ -440,3 +547,21 @@ def test_null_is_not_absence() -> None:
 def test_old_falcon_ignores_the_number_of_key_heads() -> None:
     falcon = {**presets()["falcon-7b"]["config"], "multi_query": False, "num_kv_heads": 1}
     assert falcon["num_attention_heads"] == from_config(falcon).K
+
+
+def test_text_of_a_file_is_read_as_the_file(tmp_path: Path) -> None:
+    """Страница разбирает то же, что и командная строка: с меткой UTF-8, со сжатием весов, с той же ошибкой."""
+    packed = {"quant_method": "gptq", "bits": 4, "group_size": 128}
+    config = {**presets()["llama-3-8b"]["config"], "quantization_config": packed}
+    text = "\ufeff" + json.dumps(config)
+    path = tmp_path / "config.json"
+    path.write_text(text, encoding="utf-8")
+    (spec, compressed), (expected, named) = from_text(text), load(path)
+    assert spec == expected
+    assert compressed is not None
+    assert named is not None
+    assert compressed.name == named.name
+    with pytest.raises(ValueError, match=r"^мой файл: это не JSON: строка 2, столбец 1$"):
+        from_text("{\n]", "мой файл")
+    with pytest.raises(ValueError, match=r"^config.json: больше 4 МиБ"):
+        from_text(" " * 5_000_000)

@@ -60,6 +60,8 @@ function setSlots(root, slots) {
       // Раскрытые формулы остаются раскрытыми.
       const open = [...place.querySelectorAll("details[open][data-row]")].map((row) => row.dataset.row);
       place.innerHTML = html;
+      // У ползунка вслух читается значение словами, а не номер деления.
+      if (place.tagName === "OUTPUT") document.getElementById(place.htmlFor)?.setAttribute("aria-valuetext", place.textContent);
       for (const row of open) place.querySelector(`details[data-row="${CSS.escape(row)}"]`)?.setAttribute("open", "");
     }
   }

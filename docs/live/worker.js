@@ -2,6 +2,9 @@
 //
 // Строка приходит, строка уходит: что с ней делать, знает nanolm.live.answer.
 
+// То же место, что у nanolm.live.PLACE: пакет скомпилирован под ним.
+const PLACE = "/lib/nanolm-site";
+
 let answer = null;
 
 async function start({ pyodide, archive, widgets }) {
@@ -13,8 +16,8 @@ async function start({ pyodide, archive, widgets }) {
     }),
   ]);
   const python = await loadPyodide({ indexURL: pyodide, packages: [] });
-  python.unpackArchive(bytes, "zip", { extractDir: "/lib/nanolm-site" });
-  python.runPython("import sys; sys.path.insert(0, '/lib/nanolm-site')");
+  python.unpackArchive(bytes, "zip", { extractDir: PLACE });
+  python.runPython(`import sys; sys.path.insert(0, "${PLACE}")`);
   answer = python.pyimport("nanolm.live").answer;
   for (const widget of widgets) answer(JSON.stringify({ widget, state: {}, action: "warm" }));
 }

@@ -27,9 +27,9 @@ LONGEST = 200
 class Field:
     """Поле формы: имя, подпись и вид.
 
-    `kind` — «number» (строка с числом), «select», «range», «checkbox» или «hidden» (скрытый текст); `letter` — буква
-    курса рядом с подписью; `unit` — единица после поля; `options` — функция, которая даёт варианты списка;
-    `low`, `high`, `step` — края и шаг ползунка; `hint` — подсказка под полем.
+    `kind` — «number» (строка с числом), «text» (строка), «select», «range», «checkbox» или «hidden» (скрытый текст);
+    `letter` — буква курса рядом с подписью; `unit` — единица после поля; `options` — функция, которая даёт варианты
+    списка; `low`, `high`, `step` — края и шаг ползунка; `hint` — подсказка под полем.
     """
 
     __slots__ = ("default", "high", "hint", "kind", "label", "letter", "low", "name", "options", "step", "unit")
@@ -189,7 +189,7 @@ def render(widget: str, field: Field, value: str, output: str = "") -> str:
     letter = f" <var>{escape(field.letter)}</var>" if field.letter else ""
     label = f'<label for="{widget}-{field.name}">{escape(_sentence(field.label))}{letter}</label>'
     attributes = _attributes(widget, field)
-    if field.kind == "number" and output:
+    if _CONTROLS[field.kind] is _text and output:
         attributes += f' placeholder="{escape(output)}"'
     control = _CONTROLS[field.kind](field, value, attributes)
     if field.kind == "range":
@@ -218,8 +218,9 @@ def _error(widget: str, field: Field) -> str:
 def _text(field: Field, value: str, attributes: str) -> str:
     unit = f' <span class="nanolm-unit">{escape(field.unit)}</span>' if field.unit else ""
     # Не type="number": ему нельзя ни «15e12» с пробелами, ни запятой, а ошибку он прячет от нас.
+    keyboard = ' inputmode="decimal"' if field.kind == "number" else ""
     return (
-        f'<span class="nanolm-control"><input type="text" inputmode="decimal" autocomplete="off" spellcheck="false" '
+        f'<span class="nanolm-control"><input type="text"{keyboard} autocomplete="off" spellcheck="false" '
         f'maxlength="{LONGEST}" {attributes} value="{escape(value)}">{unit}</span>'
     )
 
@@ -249,6 +250,7 @@ def _checkbox(field: Field, value: str, attributes: str) -> str:
 
 _CONTROLS: dict[str, Callable[[Field, str, str], str]] = {
     "number": _text,
+    "text": _text,
     "select": _select,
     "range": _range,
     "checkbox": _checkbox,

@@ -100,6 +100,11 @@ def _shown(value: object) -> str:
     return "" if value is None else repr(value)[:VALUE_LIMIT]
 
 
+def default() -> dict[str, str]:
+    """Состояние до первого обращения: ячейки нет."""
+    return {}
+
+
 def answer(state: dict[str, str], action: str | None = None) -> dict[str, Any]:
     """Ответ странице: `html`, строка ошибки `line`, исход `status`, число показанных подсказок `hints`.
 

@@ -86,6 +86,14 @@ CHOICES: dict[str, tuple[str, dict[str, str]]] = {
             "uncompressed": "uncompressed: MLA без сжатия",
         },
     ),
+    "implementation": (
+        "nanolm",
+        {
+            "nanolm": "nanolm: модель этого пакета",
+            "transformers": "transformers: что держит эта библиотека",
+            "transformers-4.57": "transformers-4.57: её прежняя версия",
+        },
+    ),
 }
 
 
@@ -96,7 +104,7 @@ def _models() -> forms.Options:
 def _compressions() -> forms.Options:
     from nanolm.quantization import NAMES
 
-    return {"": [("", "как в файле модели"), ("none", "без сжатия"), *((name, name) for name in NAMES)]}
+    return {"": [("", "как в файле модели"), ("none", "без квантования"), *((name, name) for name in NAMES)]}
 
 
 def _cards() -> forms.Options:
@@ -166,9 +174,9 @@ FORM = forms.Form(
             ),
         ),
         forms.Group(
-            "Вывод: сжатие весов и кеш",
+            "Вывод: квантование весов и кеш",
             (
-                forms.Field("quantize", "сжатие весов", "select", options=_compressions),
+                forms.Field("quantize", "квантование весов", "select", options=_compressions),
                 _select("kv", "сколько токенов держит кеш"),
                 forms.Field("kv_block", "кеш блоками", unit="токенов", hint="Страницы движка: у vLLM 16."),
             ),
@@ -187,6 +195,15 @@ FORM = forms.Form(
                 forms.Field("price", "цена одного GPU-часа"),
             ),
         ),
+        forms.Group(
+            "Чья реализация и адаптеры LoRA",
+            (
+                _select("implementation", "чья память"),
+                forms.Field("lora_rank", "ранг адаптеров LoRA", hint="Пусто или 0 — учится вся модель."),
+                forms.Field("lora_targets", "матрицы с адаптерами", "text", hint="Имена через запятую."),
+            ),
+            folded=True,
+        ),
     ),
 )
 
@@ -194,7 +211,7 @@ FORM = forms.Form(
 # --- Из строк — вопрос --------------------------------------------------------------------------
 
 #: Остальные целые поля.
-_COUNTS = ("B", "S", "gpus", "tokens", "kv_block")
+_COUNTS = ("B", "S", "gpus", "tokens", "kv_block", "lora_rank")
 
 #: Слово в начале ошибки → поле, которое её показывает: у счетов это поле называется иначе.
 _RENAMED = {"weights": "quantize", "block": "kv_block", "cards": "gpus", "kernel": "attention"}
@@ -225,7 +242,7 @@ def ask(state: State, fit: str | None = None) -> tuple[Question | None, Errors]:
         spec, stored = _model(state, values)
         named = None if state["quantize"] == "none" else state["quantize"]
         weights = named if state["quantize"] else stored
-        names = ("B", "S", *CHOICES, "gpu", "gpus", "tokens", "mfu", "price")
+        names = ("B", "S", *CHOICES, "gpu", "gpus", "tokens", "mfu", "price", "lora_rank", "lora_targets")
         given = {name: values[name] for name in names if values[name] is not None}
         block = 1 if values["kv_block"] is None else values["kv_block"]
         return summary.Question(spec, **given, fit=fit, weights=weights, block=block), {}
@@ -241,7 +258,7 @@ def _in_form_words(message: str) -> str:
 
 def _values(state: State) -> tuple[dict[str, Any], Errors]:
     """Числа и слова из строк; у каждого неверного поля — своя ошибка."""
-    values: dict[str, Any] = {"gpu": state["gpu"] or None}
+    values: dict[str, Any] = {"gpu": state["gpu"] or None, "lora_targets": _names(state["lora_targets"])}
     errors: Errors = {}
     readers: dict[str, Any] = dict.fromkeys((*SIZES, *_COUNTS), forms.whole_number)
     readers |= dict.fromkeys(("mfu", "price"), forms.real_number)
@@ -256,6 +273,11 @@ def _values(state: State) -> tuple[dict[str, Any], Errors]:
     return values, errors
 
 
+def _names(text: str) -> tuple[str, ...] | None:
+    """Имена через запятую; пустое поле — `None`."""
+    return tuple(name.strip() for name in text.split(",") if name.strip()) if text.strip() else None
+
+
 def _changes(state: State, values: Mapping[str, Any]) -> dict[str, Any]:
     """Что посетитель изменил в модели: поля `Spec`."""
     found = {name: values[name] for name in (*SIZES, "S") if values[name] is not None}
@@ -266,7 +288,7 @@ def _changes(state: State, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _model(state: State, values: Mapping[str, Any]) -> tuple[Spec, Quantization | None]:
-    """Модель с изменениями посетителя и сжатие весов, если оно записано в файле."""
+    """Модель с изменениями посетителя и квантование весов, если оно записано в файле."""
     changes = _changes(state, values)
     if state["config"].strip():
         spec, compressed = _from_file(state["config"])
@@ -287,7 +309,8 @@ def placeholders(question: Question) -> State:
     q, fields = question, question.spec.to_dict()
     sizes = {name: fields[name] for name in SIZES if isinstance(fields[name], int)}
     found = {name: str(value) for name, value in {**sizes, "S": q.S}.items()}
-    return {**found, "window": found.get("window", "нет" if q.spec.window is None else "по слоям"), "mfu": "0,45"}
+    window = found.get("window", "нет" if q.spec.window is None else "по слоям")
+    return {**found, "window": window, "mfu": "0,45", "lora_rank": "0", "lora_targets": ", ".join(budget.LORA_TARGETS)}
 
 
 def command(state: State, fit: str | None = None) -> str:
@@ -304,6 +327,9 @@ def command(state: State, fit: str | None = None) -> str:
         words += _flag(name, values[name])
     words += [f"--{name.replace('_', '-')}" for name in SWITCHES if state[name] == "on"]
     words += _flag("quantize", state["quantize"] or None)
+    if values["lora_rank"]:
+        words += _flag("lora_rank", values["lora_rank"])
+        words += _flag("lora_targets", ",".join(values["lora_targets"]) if values["lora_targets"] else None)
     for name in ("B", *CHOICES, "kv_block", "gpu", "gpus", "tokens", "mfu", "price"):
         same = values[name] == {"B": 1, "gpus": 1, "mfu": 0.45}.get(name, CHOICES.get(name, (None,))[0])
         words += [] if same else _flag(name, values[name])

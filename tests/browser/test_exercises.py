@@ -73,7 +73,7 @@ class Exercise:
 
 def constant(task: Task) -> str:
     """Ответ, который не зависит от входа."""
-    header = re.match(r"def [^:]+:", task.stub, re.DOTALL)
+    header = re.search(r"^def [^:]+:", task.stub, re.MULTILINE)
     if header is None:
         return re.sub(r"\.\.\.", "12345", task.stub)
     return f"{header[0]}\n    return 12345\n"
@@ -81,7 +81,7 @@ def constant(task: Task) -> str:
 
 def failing(task: Task) -> str:
     """Ответ, который бросает исключение: в функции — на третьей строке, в словаре — на первой."""
-    header = re.match(r"def [^:]+:", task.stub, re.DOTALL)
+    header = re.search(r"^def [^:]+:", task.stub, re.MULTILINE)
     return f"{header[0]}\n    return 1 / 0\n" if header else f"{task.name} = 1 / 0\n"
 
 

@@ -12,15 +12,21 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nanolm import zoo
+from nanolm import quantization_config, zoo
 from nanolm.zoo import FAMILIES, WRAPPERS, presets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-#: Все имена полей, которые читает `zoo`: новое поле попадает под обстрел само.
-FIELDS = sorted(set(re.findall(r'"([a-z_]+)"', Path(zoo.__file__).read_text(encoding="utf-8"))))
+
+def names(module: Any) -> list[str]:
+    """Все имена полей, которые читает модуль: новое поле попадает под обстрел само."""
+    return sorted(set(re.findall(r'"([a-z0-9_]+)"', Path(module.__file__).read_text(encoding="utf-8"))))
+
+
+FIELDS = [name for name in names(zoo) if not re.search(r"\d", name)]
+COMPRESSED = names(quantization_config)
 MODELS = [entry["config"] for entry in presets().values()]
 
 
@@ -68,6 +74,47 @@ def deep(levels: int) -> Any:
     return found
 
 
+#: Настоящие quantization_config, которые потом портятся.
+SOUND: list[dict[str, Any]] = [
+    {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": True, "sym": True},
+    {"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm", "modules_to_not_convert": ["gate"]},
+    {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},
+    {"load_in_8bit": True, "llm_int8_skip_modules": ["lm_head", "model.layers.0"]},
+    {"quant_method": "fp8", "weight_block_size": [128, 128], "activation_scheme": "dynamic"},
+    {"quant_method": "fbgemm_fp8", "modules_to_not_convert": ["model.layers.*.self_attn"]},
+    {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"]},
+    {
+        "quant_method": "compressed-tensors", "format": "pack-quantized", "ignore": ["lm_head", "re:.*gate$"],
+        "config_groups": {"g": {"targets": ["Linear"], "weights": {"num_bits": 4, "strategy": "channel"}}},
+    },
+]  # fmt: skip
+
+
+def pattern(random: Random) -> str:
+    """Исключение: имя модуля, шаблон, опасное регулярное выражение."""
+    return random.choice((
+        "lm_head", "gate", f"model.layers.{random.randint(0, 99)}", "model.layers.*.mlp", "(a+)+$", "(.*)*x", "[", "\\",
+        "re:.*", "a{1,99999}", ".*" * random.randint(1, 30), "model.layers.1.mlp.experts.3.up_proj", text(random),
+    ))  # fmt: skip
+
+
+def compressed(random: Random) -> Any:
+    """quantization_config: настоящий, испорченный в нескольких местах, или что попало."""
+    if random.random() < 0.1:
+        return value(random)
+    made = dict(random.choice(SOUND))
+    for _ in range(random.choice((0, 0, 1, 2, 4))):
+        name = random.choice(COMPRESSED if random.random() < 0.5 else list(made) or COMPRESSED)
+        action = random.random()
+        if action < 0.2:
+            made.pop(name, None)
+        elif action < 0.5:
+            made[name] = [pattern(random) for _ in range(random.choice((0, 1, 3, 100, 3000)))]
+        else:
+            made[name] = random.choice((random.choice(COMPRESSED), value(random)))
+    return made
+
+
 def config(random: Random) -> Any:
     """Испорченный config.json как объект."""
     if random.random() < 0.02:
@@ -76,6 +123,8 @@ def config(random: Random) -> Any:
     if random.random() < 0.15:
         made = {"model_type": random.choice(list(WRAPPERS)), "text_config": made, "tie_word_embeddings": True}
     target = made["text_config"] if "text_config" in made and random.random() < 0.8 else made
+    if random.random() < 0.4:
+        target["quantization_config"] = compressed(random)
     for _ in range(random.choice((0, 1, 1, 2, 3, 8))):
         name = random.choice(FIELDS if random.random() < 0.7 else list(target) or FIELDS)
         action = random.random()

@@ -18,10 +18,10 @@ import documents
 import pytest
 
 from nanolm import cli
-from nanolm.budget import parameter_breakdown
+from nanolm.budget import inference_memory, parameter_breakdown
 from nanolm.spec import Spec
 from nanolm.summary import Question, document
-from nanolm.zoo import from_config, presets
+from nanolm.zoo import from_config, load, presets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,6 +69,19 @@ def check_spec(spec: Spec, thorough: bool) -> None:
         json.dumps(document(Question(spec)), allow_nan=False)
 
 
+def check_compressed(config: Any) -> bool:
+    """Принятое квантование считается — или отказывает одной строкой, если такую матрицу не упаковать."""
+    spec, weights = load(config)
+    if weights is None:
+        return False
+    try:
+        assert inference_memory(spec, weights=weights)["weights"] > 0
+        json.dumps(document(Question(spec, weights=weights)), allow_nan=False)
+    except ValueError as error:
+        check_refusal(str(error))
+    return True
+
+
 @pytest.mark.parametrize("part", range(PARTS))
 def test_any_document_is_a_spec_or_one_line(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
     before, found = peak_memory(), {True: 0, False: 0}
@@ -90,12 +103,17 @@ def test_any_document_is_a_spec_or_one_line(part: int, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("part", range(PARTS))
 def test_any_dictionary_is_a_spec_or_one_line(part: int) -> None:
     """То же словарём: сюда попадают объекты, которых JSON не записывает, и разбор не спасает."""
+    compressed = 0
     for seed in range(part, DOCUMENTS // 2, PARTS):
         made = documents.config(Random(-seed))
+        started = time.perf_counter()
         try:
             check_spec(from_config(made), thorough=False)
+            compressed += check_compressed(made)
         except ValueError as error:
             check_refusal(str(error))
+        assert time.perf_counter() - started < SECONDS, f"зерно {-seed}"
+    assert compressed > DOCUMENTS / PARTS * 0.02
 
 
 ODD: list[Any] = [

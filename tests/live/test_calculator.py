@@ -35,6 +35,16 @@ QUESTIONS: dict[str, dict[str, str]] = {
 #: Свои размеры и правки известной модели.
 CHANGED = {
     "own": {"preset": "", "V": "1000", "D": "64", "L": "2", "N": "4", "plain_ffn": "on", "norm_bias": "on"},
+    "transformers": {"preset": "llama-3.2-1b", "implementation": "transformers", "gpu": "rtx-a6000", "S": "1024"},
+    "qlora": {
+        "preset": "qwen2.5-0.5b",
+        "implementation": "transformers",
+        "recipe": "bf16",
+        "lora_rank": "8",
+        "S": "512",
+        "lora_targets": "query, value",
+        "quantize": "nf4-double",
+    },
     "edited": {"preset": "llama-3-8b", "L": "16", "K": "", "tie_embeddings": "on", "S": "4 096", "window": "1024"},
 }
 
@@ -228,6 +238,11 @@ WRONG = {
     "gpus": ({"gpus": "2", "gpu": ""}, "gpus: чтобы разделить"),
     "tokens": ({"tokens": "1e12", "gpu": ""}, "tokens: чтобы посчитать"),
     "mfu": ({"mfu": "0,3"}, "mfu: доля пика нужна вместе"),
+    "lora_rank": ({"lora_rank": "8"}, "lora_rank = 8: адаптеры описаны для transformers"),
+    "lora_targets": (
+        {"lora_rank": "8", "implementation": "transformers", "lora_targets": "голова"},
+        "lora_targets = 'голова'",
+    ),
     "price": ({"price": "дорого"}, "price = 'дорого': нужно число"),
     "recipe": ({"recipe": "fp64"}, "recipe = 'fp64': нужно одно из"),
     "quantize": ({"quantize": "q4"}, "quantize = 'q4'"),

@@ -1,8 +1,9 @@
 """Живые части страниц: калькуляторы и упражнения, которые работают в браузере.
 
 Считает в странице тот же пакет `nanolm`: сборка кладёт его чистые модули в архив, рядом — Pyodide и скрипты,
-собранные esbuild. Имена файлов содержат отпечаток, поэтому браузер может хранить их сколько угодно; постоянно
-только имя первого скрипта, `live/main.js`. Он весит килобайт, остальное грузится, когда читатель дошёл до дела.
+собранные esbuild. Модули уже скомпилированы (docs/live/compile.mjs): иначе запуск был бы втрое дольше. Имена файлов
+содержат отпечаток, поэтому браузер может хранить их сколько угодно; постоянно только имя первого скрипта,
+`live/main.js`. Он весит килобайт, остальное грузится, когда читатель дошёл до дела.
 
 Калькулятор ставит директива::
 
@@ -40,12 +41,21 @@ if TYPE_CHECKING:
     from sphinx.config import Config
 
 #: Что из пакета pyodide нужно странице; остальное — карты исходников и чужие консоли.
-PYODIDE = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json")
-#: Чего из стандартной библиотеки странице не везти: процессы, почта, серверы и отладчик в рабочем потоке браузера
-#: не действуют, а весят четверть мегабайта.
+PYODIDE = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm")
+#: Что из компиляции: стандартная библиотека и пакет.
+LIBRARY, PACKAGE = "python_stdlib.zip", "package.zip"
+#: Чего из стандартной библиотеки странице не везти: сеть, процессы, почта, тесты и запасные версии того, что написано
+#: на C. В рабочем потоке браузера они не действуют или не нужны, а весят полмегабайта.
 ABSENT = (
-    "_pyrepl", "multiprocessing", "imaplib.py", "mailbox.py", "pdb.py", "poplib.py", "smtplib.py", "ftplib.py",
-    "wsgiref", "xmlrpc", "socketserver.py",
+    "_pydatetime.py", "_pydecimal.py", "_pyio.py", "_pyrepl", "ctypes", "doctest.py", "email", "ftplib.py", "http",
+    "imaplib.py", "mailbox.py", "multiprocessing", "pdb.py", "pickletools.py", "poplib.py", "smtplib.py",
+    "socketserver.py", "tarfile.py", "unittest", "wsgiref", "xml", "xmlrpc",
+)  # fmt: skip
+#: Какие кодировки оставить: Юникод и русские.
+ENCODINGS = (
+    "__init__", "aliases", "ascii", "charmap", "cp437", "cp866", "cp1251", "cp1252", "idna", "iso8859_5", "koi8_r",
+    "latin_1", "mac_cyrillic", "punycode", "raw_unicode_escape", "unicode_escape", "utf_16", "utf_16_be", "utf_16_le",
+    "utf_32", "utf_32_be", "utf_32_le", "utf_8", "utf_8_sig",
 )  # fmt: skip
 #: С этих модулей страница начинает; остальное они загрузят сами. Код учащегося может звать и счета.
 ROOTS = ("nanolm.live", "nanolm.budget", "nanolm.exercises")
@@ -129,17 +139,6 @@ def archive(root: Path) -> bytes:
     return zipped({path.relative_to(root).as_posix(): path.read_bytes() for path in [*pure_modules(root), *data]})
 
 
-def interpreter(source: Path) -> dict[str, bytes]:
-    """Файлы Pyodide: стандартная библиотека без лишнего, перечень пакетов пуст — их здесь нет."""
-    files = {name: (source / name).read_bytes() for name in PYODIDE}
-    with zipfile.ZipFile(io.BytesIO(files["python_stdlib.zip"])) as library:
-        kept = [name for name in library.namelist() if name.partition("/")[0] not in ABSENT]
-        files["python_stdlib.zip"] = zipped({name: library.read(name) for name in kept})
-    lock = json.loads(files["pyodide-lock.json"])
-    files["pyodide-lock.json"] = json.dumps({**lock, "packages": {}}).encode()
-    return files
-
-
 def short_hash(*parts: bytes) -> str:
     """Отпечаток для имени файла."""
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:10]
@@ -158,31 +157,55 @@ def write_files(app: Sphinx, _config: Config) -> None:
     root, target = Path(app.srcdir), pages.generated_static(app) / "live"
     shutil.rmtree(target, ignore_errors=True)
     shutil.rmtree(Path(app.outdir) / "_static" / "live", ignore_errors=True)  # файлы с прежними отпечатками
-    packed = archive(root)
-    package = f"nanolm-{short_hash(packed)}.zip"
     source = npm(root, "pyodide")
+    made = compiled(root, source)
+    package = f"nanolm-{short_hash((made / PACKAGE).read_bytes())}.zip"
+    lock = json.loads((source / "pyodide-lock.json").read_text(encoding="utf-8"))
+    files = {
+        **{name: (source / name).read_bytes() for name in PYODIDE},
+        "pyodide-lock.json": json.dumps({**lock, "packages": {}}).encode(),  # самих пакетов здесь нет
+        LIBRARY: (made / LIBRARY).read_bytes(),
+    }
     version = json.loads((source / "package.json").read_text(encoding="utf-8"))["version"]
-    files = interpreter(source)
     python = f"pyodide-{version}-{short_hash(*files.values())}"
     (target / python).mkdir(parents=True)
     for name, data in files.items():
         (target / python / name).write_bytes(data)
-    (target / package).write_bytes(packed)
+    shutil.copyfile(made / PACKAGE, target / package)
     bundle(root, target, {"pyodide": python + "/", "archive": package})
+
+
+def compiled(root: Path, source: Path) -> Path:
+    """Папка со скомпилированными библиотекой и пакетом; готовая берётся из прошлой сборки."""
+    packed, script = archive(root), root / "docs" / "live" / "compile.mjs"
+    choice = json.dumps({"absent": ABSENT, "encodings": ENCODINGS})
+    manifest = (source / "package.json").read_bytes()
+    shelf = root / "build" / "live"
+    ready = shelf / short_hash(packed, script.read_bytes(), choice.encode(), manifest)
+    if not ready.is_dir():
+        shutil.rmtree(shelf, ignore_errors=True)
+        draft = shelf / "draft"
+        draft.mkdir(parents=True)
+        (draft / "source.zip").write_bytes(packed)
+        run_node(script, f"{source}/", str(draft / "source.zip"), str(draft), choice)
+        draft.rename(ready)
+    return ready
 
 
 def bundle(root: Path, target: Path, known: dict[str, str]) -> None:
     """Собрать скрипты esbuild."""
+    npm(root, "esbuild")
+    run_node(root / "docs" / "live" / "build.mjs", str(target), json.dumps(known))
+
+
+def run_node(script: Path, *words: str) -> None:
+    """Выполнить скрипт сборки; неудачу назвать и остановиться."""
     node = shutil.which("node")
     if node is None:
         stop("нет node: соберите сайт командой nox -s docs, она ставит Node в своё окружение")
-    npm(root, "esbuild")
-    script = root / "docs" / "live" / "build.mjs"
-    done = subprocess.run(
-        [node, str(script), str(target), json.dumps(known)], capture_output=True, encoding="utf-8", check=False
-    )
+    done = subprocess.run([node, str(script), *words], capture_output=True, encoding="utf-8", check=False)
     if done.returncode:
-        stop("скрипты живых страниц не собрались: " + done.stderr.strip()[-2000:])
+        stop(f"{script.name}: живые страницы не собрались: " + done.stderr.strip()[-2000:])
 
 
 # --- Страницы -----------------------------------------------------------------------------------
