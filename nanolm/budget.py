@@ -739,7 +739,7 @@ def _without_adapters(lora_rank: int, weights: object) -> None:
     if whole("lora_rank", lora_rank, minimum=0):
         raise ValueError(f"lora_rank = {lora_rank}: адаптеры описаны для transformers, задайте implementation")
     if weights is not None:
-        raise ValueError("weights: квантованная основа (QLoRA) описана для transformers, задайте implementation и lora_rank")
+        raise ValueError("weights: квантованная основа (QLoRA) есть у transformers, задайте implementation и lora_rank")
 
 
 def saved_tensor_bytes(

@@ -40,6 +40,17 @@ _AFTER_NORM = (*_AFTER_HEAD, "final")
 _BEFORE_FFN = (*_AFTER_NORM, "ffn", "ffn_copies")
 
 
+class Forward(Moment):
+    """Момент, которого у NanoLM нет: прямой проход функции потерь, пока autocast помнит копии всех матриц."""
+
+    __slots__ = ()
+
+    @property
+    def title(self) -> str:
+        """Название для таблиц."""
+        return "функция потерь"
+
+
 def group_bytes(step: Step, pairs: Iterable[tuple[Op, Kept]], copies: dict[str, int]) -> dict[str, int]:
     """Байты групп, которые отпускаются вместе; слой здесь один."""
     sizes = dict.fromkeys((*GROUPS, "entry"), 0) | copies
@@ -86,7 +97,7 @@ def _stream(step: Step, make: Maker) -> list[Born]:
 def _exit(step: Step, make: Maker) -> Iterator[Moment]:
     """Потери прямым проходом и обратным, голова, последняя норма."""
     wide = make.tensor("logits_fp32", "логиты, приведённые к fp32", "v", "fp32")
-    yield Moment("forward", [wide] if step.lowered else [])
+    yield Forward("forward", [wide] if step.lowered else [])
     yield Moment("loss", [make.tensor("logit_gradients", "градиенты логарифмов и логитов в fp32", "v", "fp32", 2)])
     back = make.tensor("normed_gradient", "градиент входа головы", "d", "compute")
     matrix = [make.gradient("lm_head", "градиент матрицы головы", "compute")] if step.trained else []
