@@ -133,7 +133,7 @@ class Kept(Tensor):
         return _TITLES.get(self.name) or super().title
 
 
-class Step:
+class LibraryStep:
     """Шаг обучения или заполнение контекста: модель, токены, точность, ядро, адаптеры.
 
     `rank` — ранг LoRA, 0 — учится вся модель; `targets` — имена строк с адаптерами; `weights` — квантование основы.
@@ -232,7 +232,7 @@ class Step:
 # --- Столбец таблицы ----------------------------------------------------------------------------
 
 
-def column(step: Step) -> Iterator[tuple[Op, Kept]]:
+def column(step: LibraryStep) -> Iterator[tuple[Op, Kept]]:
     """Что держит каждая строка таблицы при этой реализации, по порядку вычисления."""
     rows = step.rows
     for op in rows.values():
@@ -241,12 +241,12 @@ def column(step: Step) -> Iterator[tuple[Op, Kept]]:
                 yield op, tensor
 
 
-def _nothing(step: Step, op: Op) -> Iterator[Kept]:
+def _nothing(step: LibraryStep, op: Op) -> Iterator[Kept]:
     """Строка ничего не хранит."""
     return iter(())
 
 
-def _norm(step: Step, name: str, axes: str, dtype: str, layers: int | None, group: str) -> Iterator[Kept]:
+def _norm(step: LibraryStep, name: str, axes: str, dtype: str, layers: int | None, group: str) -> Iterator[Kept]:
     """RMSNorm: вход в fp32, обратные отклонения и, если учится вес, их произведение в точности входа."""
     yield Kept(name, axes, "fp32", layers, group)
     yield Kept("rstd", axes[:-1], "fp32", layers, group)
@@ -254,7 +254,7 @@ def _norm(step: Step, name: str, axes: str, dtype: str, layers: int | None, grou
         yield Kept("scaled", axes, dtype, layers, group, "scaled" if group == "final" else "")
 
 
-def _shares_input(step: Step, names: Iterable[str]) -> bool:
+def _shares_input(step: LibraryStep, names: Iterable[str]) -> bool:
     """Хранится ли общий вход этих матриц как есть: учится сама матрица или адаптер той же точности."""
     if step.cast:
         return False
@@ -262,7 +262,7 @@ def _shares_input(step: Step, names: Iterable[str]) -> bool:
 
 
 def _own_input(
-    step: Step, name: str, axes: str, layers: int | None, group: str, wide: bool, part: str = ""
+    step: LibraryStep, name: str, axes: str, layers: int | None, group: str, wide: bool, part: str = ""
 ) -> Iterator[Kept]:
     """Что матрица хранит сама: копию входа, приведённую к её точности, и вход матрицы B адаптера.
 
@@ -279,23 +279,23 @@ def _own_input(
 _ATTENTION_INPUTS, _FFN_INPUTS = ("query", "key", "value"), ("gate", "up")
 
 
-def _attention_norm(step: Step, op: Op) -> Iterator[Kept]:
+def _attention_norm(step: LibraryStep, op: Op) -> Iterator[Kept]:
     yield from _norm(step, "block_input", "d", "stream", step.layers("stream"), "attention")
     if _shares_input(step, _ATTENTION_INPUTS):
         yield Kept("normed", "d", "compute", None, "attention")
 
 
-def _projection(step: Step, op: Op) -> Iterator[Kept]:
+def _projection(step: LibraryStep, op: Op) -> Iterator[Kept]:
     yield from _own_input(step, op.name, "d", None, "attention", True)
 
 
-def _head_norm(step: Step, op: Op) -> Iterator[Kept]:
+def _head_norm(step: LibraryStep, op: Op) -> Iterator[Kept]:
     name = op.name.removesuffix("_norm")
     axes = {"query": "nh", "key": "kh"}[name]
     yield from _norm(step, f"{name}_wide", axes, "compute", step.layers(name), "attention")
 
 
-def _scores(step: Step, op: Op) -> Iterator[Kept]:
+def _scores(step: LibraryStep, op: Op) -> Iterator[Kept]:
     if anywhere(step.layers("scores") != 0):
         for name in ("rope_cos", "rope_sin"):
             yield Kept(name, "sh", "stream", None, once=True)
@@ -313,7 +313,7 @@ def _scores(step: Step, op: Op) -> Iterator[Kept]:
     yield Kept("bias", "s", "compute", masked, "attention")
 
 
-def _naive(step: Step) -> Iterator[Kept]:
+def _naive(step: LibraryStep) -> Iterator[Kept]:
     """Произведения по отдельности: каждое хранит тот множитель, что нужен градиенту другого."""
     yield Kept("query_rotated", "nh", "compute", step.layers("key"), "attention")
     yield Kept("key_expanded", "nh", "compute", step.layers("query"), "attention")
@@ -325,7 +325,7 @@ def _naive(step: Step) -> Iterator[Kept]:
         yield Kept("probabilities", "ns", "compute", step.layers("value"), "attention", "lowered")
 
 
-def _mix(step: Step, op: Op) -> Iterator[Kept]:
+def _mix(step: LibraryStep, op: Op) -> Iterator[Kept]:
     if step.attention == "fused":
         layers = None if _shares_input(step, ("output",)) else step.layers("core")
         yield Kept("context", "nh", "compute", layers, "attention")
@@ -334,40 +334,40 @@ def _mix(step: Step, op: Op) -> Iterator[Kept]:
         yield Kept("context", "nh", "compute", None, "attention", "context")
 
 
-def _output(step: Step, op: Op) -> Iterator[Kept]:
+def _output(step: LibraryStep, op: Op) -> Iterator[Kept]:
     yield from _own_input(step, "output", "nh", None, "attention", False, "context")
 
 
-def _ffn_norm(step: Step, op: Op) -> Iterator[Kept]:
+def _ffn_norm(step: LibraryStep, op: Op) -> Iterator[Kept]:
     yield from _norm(step, "residual", "d", "stream", step.layers("residual"), "ffn")
     if _shares_input(step, _FFN_INPUTS):
         yield Kept("normed", "d", "compute", None, "ffn")
 
 
-def _gate(step: Step, op: Op) -> Iterator[Kept]:
+def _gate(step: LibraryStep, op: Op) -> Iterator[Kept]:
     yield from _own_input(step, "gate", "d", None, "ffn", True)
     yield Kept("gate", "f", step.inner, step.layers("gate"), "ffn")
 
 
-def _up(step: Step, op: Op) -> Iterator[Kept]:
+def _up(step: LibraryStep, op: Op) -> Iterator[Kept]:
     yield from _own_input(step, "up", "d", None, "ffn", True)
     yield Kept("up", "f", step.inner, step.layers("gate"), "ffn")
 
 
-def _down(step: Step, op: Op) -> Iterator[Kept]:
+def _down(step: LibraryStep, op: Op) -> Iterator[Kept]:
     yield Kept("activated", "f", step.inner, step.layers("up"), "ffn")
     if step.trained or _shares_input(step, ("down",)):
         yield Kept("product", "f", "compute", None, "ffn", "product")
     yield from _own_input(step, "down", "f", None, "ffn", False, "product")
 
 
-def _last_norm(step: Step, op: Op) -> Iterator[Kept]:
+def _last_norm(step: LibraryStep, op: Op) -> Iterator[Kept]:
     yield from _norm(step, "final_input", "d", "stream", None, "final")
     if _shares_input(step, ()):
         yield Kept("normed", "d", "compute", None, "head")
 
 
-def _lm_head(step: Step, op: Op) -> Iterator[Kept]:
+def _lm_head(step: LibraryStep, op: Op) -> Iterator[Kept]:
     if step.trained and step.cast:
         yield Kept("input_copy", "d", "compute", None, "head")
     yield Kept("logits", "v", "compute", None, saved=False)
@@ -475,7 +475,7 @@ def _training_step(
     rank: int,
     targets: Iterable[str],
     weights: str | Quantization | None,
-) -> Step:
+) -> LibraryStep:
     check(spec, implementation)
     rank = whole("lora_rank", rank, minimum=0)
     if checkpointing == "selective":
@@ -484,7 +484,7 @@ def _training_step(
     found = _targets(targets, rank)
     base = _base(weights, rank, spec)
     masked = VERSIONS[implementation]
-    return Step(spec, tokens, RECIPES[recipe], attention, checkpointing, masked, rank, found, base)
+    return LibraryStep(spec, tokens, RECIPES[recipe], attention, checkpointing, masked, rank, found, base)
 
 
 def saved(
@@ -513,7 +513,7 @@ def saved(
     return found
 
 
-def _kept(step: Step) -> list[tuple[Op, Kept]]:
+def _kept(step: LibraryStep) -> list[tuple[Op, Kept]]:
     """Тензоры, которые живут до обратного прохода: при чекпоинтинге от слоёв остаются входы."""
     pairs = list(column(step))
     if step.checkpointing != "full":
@@ -523,7 +523,7 @@ def _kept(step: Step) -> list[tuple[Op, Kept]]:
 
 
 def _finish(
-    step: Step,
+    step: LibraryStep,
     optimizer: str,
     lines: list[Line],
     kept: list[tuple[Op, Kept]],
@@ -542,11 +542,11 @@ def _finish(
     return at_peak(title, lines, found, sizes, GROUPS)
 
 
-def _parameters(step: Step) -> int:
+def _parameters(step: LibraryStep) -> int:
     return sum(int(multiply(weight_factors(op, step.spec))) for op in step.rows.values() if op.weight and not op.shared)
 
 
-def _states(step: Step, optimizer: str) -> Iterator[Line]:
+def _states(step: LibraryStep, optimizer: str) -> Iterator[Line]:
     """Веса, градиенты и состояния: у LoRA — основа как есть, остальное только у адаптеров."""
     if step.trained:
         yield from _state_lines(step.spec, step.recipe, optimizer)
@@ -568,7 +568,7 @@ def _states(step: Step, optimizer: str) -> Iterator[Line]:
             yield Line(f"{name}_scales", "optimizer", f"{title}: масштабы блоков", scales)
 
 
-def _adapters(step: Step) -> Iterator[tuple[str, str, tuple[Factor, ...]]]:
+def _adapters(step: LibraryStep) -> Iterator[tuple[str, str, tuple[Factor, ...]]]:
     """Тензоры адаптеров: имя, название и множители; у каждого два последних — оси матрицы."""
     rank: Factor = ("r", step.rank)
     for op in step.rows.values():
@@ -587,7 +587,7 @@ def _joined(factors: list[Factor]) -> Factor:
     return f"({'×'.join(symbol for symbol, _ in factors)})", multiply(factors)
 
 
-def _input(step: Step) -> Iterator[Line]:
+def _input(step: LibraryStep) -> Iterator[Line]:
     """Номера токенов и ответов и ответы, сдвинутые на один: int64."""
     for name, title in (
         ("tokens", "номера токенов"), ("targets", "номера ответов"), ("shifted", "ответы, сдвинутые на токен"),
@@ -602,7 +602,7 @@ _SOURCES = {
 }  # fmt: skip
 
 
-def _copies(step: Step) -> Iterator[tuple[Line, str]]:
+def _copies(step: LibraryStep) -> Iterator[tuple[Line, str]]:
     """Копии матриц, которые под autocast держит граф: строка и имя матрицы.
 
     Замороженной матрице копия нужна, если градиент идёт через её вход; учимой — всегда.
@@ -624,7 +624,7 @@ def _copies(step: Step) -> Iterator[tuple[Line, str]]:
             yield from _adapter_copies(step, op, many)
 
 
-def _adapter_copies(step: Step, op: Op, many: list[Factor]) -> Iterator[tuple[Line, str]]:
+def _adapter_copies(step: LibraryStep, op: Op, many: list[Factor]) -> Iterator[tuple[Line, str]]:
     outputs, _, inputs = op.weight.partition(",")
     size: Factor = ("байт", step.sizes["compute"])
     for name, layers, axes in (("A", many, inputs), ("B", layer_factor(op, step.spec), outputs)):
@@ -637,10 +637,10 @@ def _adapter_copies(step: Step, op: Op, many: list[Factor]) -> Iterator[tuple[Li
         )
 
 
-def _copy_groups(step: Step) -> dict[str, int]:
+def _copy_groups(step: LibraryStep) -> dict[str, int]:
     """Байты копий: головы, матрицы сжатия одного слоя, половин слоя."""
     sizes = dict.fromkeys(("head_copies", "down_copies", "ffn_copies", "attention_copies"), 0)
-    whole_step = Step(
+    whole_step = LibraryStep(
         step.spec, step.tokens, step.recipe, step.attention, "none", False, step.rank, step.targets, step.weights
     )
     for line, name in _copies(whole_step):
@@ -655,7 +655,7 @@ def _copy_groups(step: Step) -> dict[str, int]:
     return sizes
 
 
-def _arguments(step: Step) -> list[Line]:
+def _arguments(step: LibraryStep) -> list[Line]:
     """Маска, которую чекпоинт держит как аргумент слоя; таблицы поворота — среди активаций."""
     from nanolm.transformers_peak import mask
 
@@ -664,7 +664,7 @@ def _arguments(step: Step) -> list[Line]:
     return [Line(name, "workspace", title, factors) for name, title, factors in mask(step)]
 
 
-def _blocks(step: Step, lines: list[Line], kept: list[tuple[Op, Kept]]) -> Line:
+def _blocks(step: LibraryStep, lines: list[Line], kept: list[tuple[Op, Kept]]) -> Line:
     """Сколько распределитель отдаёт сверх попрошенного: куски по 512 байт и неделимые остатки больших."""
     waste = 0
     for op, tensor in kept:
@@ -714,7 +714,7 @@ def inference(
         _choice("weights", base.name, QLORA)
     size = _dtype_factor(dtype)
     recipe = Recipe("", weights=size[1], gradients=0, master=0, state=0, compute=size[1], stream=size[1])  # type: ignore[arg-type]
-    step = Step(spec, (("B", B), ("S", S)), recipe, attention, "none", weights=base)
+    step = LibraryStep(spec, (("B", B), ("S", S)), recipe, attention, "none", weights=base)
     cache = kv_cache_bytes(spec, B, S, dtype, kv)
     lines = [
         *_weight_lines(spec, "weights", size, weights=base),
@@ -744,7 +744,7 @@ def _heaviest(moments: list[list[Born]]) -> list[Line]:
     return lines[totals.index(max(totals))]
 
 
-def _inference_blocks(step: Step, lines: list[Line], buffers: list[Line]) -> Line:
+def _inference_blocks(step: LibraryStep, lines: list[Line], buffers: list[Line]) -> Line:
     """То же округление, что и при обучении: у весов, кеша и буферов."""
     waste = 0
     for line in lines:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from nanolm.moments import Born
     from nanolm.ops import Factor, Op
-    from nanolm.transformers_memory import Kept, Step
+    from nanolm.transformers_memory import Kept, LibraryStep
 
 #: Что обратный проход отпускает вместе → название.
 GROUPS = {
@@ -51,7 +51,7 @@ class Forward(Moment):
         return "функция потерь"
 
 
-def group_bytes(step: Step, pairs: Iterable[tuple[Op, Kept]], copies: dict[str, int]) -> dict[str, int]:
+def group_bytes(step: LibraryStep, pairs: Iterable[tuple[Op, Kept]], copies: dict[str, int]) -> dict[str, int]:
     """Байты групп, которые отпускаются вместе; слой здесь один."""
     sizes = dict.fromkeys((*GROUPS, "entry"), 0) | copies
     for op, tensor in pairs:
@@ -66,7 +66,7 @@ def group_bytes(step: Step, pairs: Iterable[tuple[Op, Kept]], copies: dict[str, 
     return sizes
 
 
-def _of_last(step: Step, op: Op, tensor: Kept) -> int:
+def _of_last(step: LibraryStep, op: Op, tensor: Kept) -> int:
     """Байты тензора в последнем слое: градиент через него идёт всегда, а маска там есть или нет."""
     size = step.one(op, tensor)
     if step.attention == "naive" or tensor.name not in WITH_MASK:
@@ -78,7 +78,7 @@ def _of_last(step: Step, op: Op, tensor: Kept) -> int:
 WITH_MASK = {"key_rotated": False, "value": False, "key_expanded": True, "value_expanded": True, "bias": True}
 
 
-def moments(step: Step, sizes: dict[str, int], trainable: int, optimizer: str) -> list[Moment]:
+def moments(step: LibraryStep, sizes: dict[str, int], trainable: int, optimizer: str) -> list[Moment]:
     """Все моменты шага обучения."""
     make = Maker(step.spec, step.tokens, step)
     found = [*_exit(step, make), *_ffn(step, make), *_attention(step, make), *_last(step, make, trainable, optimizer)]
@@ -88,13 +88,13 @@ def moments(step: Step, sizes: dict[str, int], trainable: int, optimizer: str) -
     return found
 
 
-def _stream(step: Step, make: Maker) -> list[Born]:
+def _stream(step: LibraryStep, make: Maker) -> list[Born]:
     """Градиент потока и, если матрица связана, отложенный градиент головы."""
     found = make.stream()
     return found if step.trained else found[:1]
 
 
-def _exit(step: Step, make: Maker) -> Iterator[Moment]:
+def _exit(step: LibraryStep, make: Maker) -> Iterator[Moment]:
     """Потери прямым проходом и обратным, голова, последняя норма."""
     wide = make.tensor("logits_fp32", "логиты, приведённые к fp32", "v", "fp32")
     yield Forward("forward", [wide] if step.lowered else [])
@@ -108,7 +108,7 @@ def _exit(step: Step, make: Maker) -> Iterator[Moment]:
     yield Moment("norm", [*_stream(step, make)[1:], inner], (*_AFTER_HEAD, "scaled"))
 
 
-def _ffn(step: Step, make: Maker) -> Iterator[Moment]:
+def _ffn(step: LibraryStep, make: Maker) -> Iterator[Moment]:
     """Полносвязный блок последнего слоя."""
     born = [*_stream(step, make), *_unpacked(step)]
     inside = make.tensor("ffn_gradients", "градиенты внутри блока", "f", step.inner, 3)
@@ -126,7 +126,7 @@ def _ffn(step: Step, make: Maker) -> Iterator[Moment]:
     yield Moment("down_cast", [*born, wide], (*_AFTER_NORM, "product", "down_copies"), True)
 
 
-def _unpacked(step: Step) -> list[Born]:
+def _unpacked(step: LibraryStep) -> list[Born]:
     """QLoRA: самая большая матрица слоя, распакованная на одно произведение."""
     if step.weights is None:
         return []
@@ -135,7 +135,7 @@ def _unpacked(step: Step) -> list[Born]:
     return [("unpacked", "распакованная матрица", (*widest, ("байт[compute]", step.sizes["compute"])))]
 
 
-def _attention(step: Step, make: Maker) -> Iterator[Moment]:
+def _attention(step: LibraryStep, make: Maker) -> Iterator[Moment]:
     """Ядро внимания последнего слоя."""
     stream = _stream(step, make)
     if step.attention == "fused":
@@ -158,7 +158,7 @@ def _attention(step: Step, make: Maker) -> Iterator[Moment]:
         yield Moment("softmax", [*_inputs(step, make), *scores], (*done, "logits"))
 
 
-def _softmax(step: Step, make: Maker) -> Iterator[Born]:
+def _softmax(step: LibraryStep, make: Maker) -> Iterator[Born]:
     """Softmax без слитого ядра: оценки с маской, они же в fp32, и множители до укладки подряд."""
     kind = "stream" if step.cast else "compute"
     yield make.tensor("scores", "оценки с маской", "ns", kind)
@@ -171,7 +171,7 @@ def _softmax(step: Step, make: Maker) -> Iterator[Born]:
         yield make.tensor("key_wide", "размноженный ключ до приведения", "nh", "fp32")
 
 
-def _inputs(step: Step, make: Maker) -> Iterator[Born]:
+def _inputs(step: LibraryStep, make: Maker) -> Iterator[Born]:
     """Переменные прямого прохода, которых autograd не хранит: эмбеддинги, вход слоя, выход нормы."""
     if step.lowered and not step.cast:
         yield make.tensor("stream_inputs", "эмбеддинги и вход слоя", "d", "stream", 2 if step.spec.L > 1 else 1)
@@ -179,7 +179,7 @@ def _inputs(step: Step, make: Maker) -> Iterator[Born]:
         yield make.tensor("normed_input", "выход нормы", "d", "stream")
 
 
-def mask(step: Step) -> Iterator[Born]:
+def mask(step: LibraryStep) -> Iterator[Born]:
     """Маска без слитого ядра — слагаемое в точности потока, с ним — логическая."""
     context = step.tokens[1]
     if step.attention == "naive":
@@ -188,7 +188,7 @@ def mask(step: Step) -> Iterator[Born]:
         yield _if_masked(step, ("mask", "логическая маска внимания", (context, context, ("байт", 1))))
 
 
-def _if_masked(step: Step, born: Born) -> Born:
+def _if_masked(step: LibraryStep, born: Born) -> Born:
     """Тензор, который есть только с маской: у массива B и S она стоит не в каждой точке."""
     if not hasattr(step.masked, "ndim"):
         return born
@@ -196,7 +196,7 @@ def _if_masked(step: Step, born: Born) -> Born:
     return name, title, (("есть маска", 1 * (step.masked != 0)), *factors)
 
 
-def _last(step: Step, make: Maker, trainable: int, optimizer: str) -> Iterator[Moment]:
+def _last(step: LibraryStep, make: Maker, trainable: int, optimizer: str) -> Iterator[Moment]:
     """Градиент эмбеддинга и шаг оптимизатора."""
     if step.trained:
         born = [*make.stream(), make.gradient("embedding", "градиент эмбеддинга", "gradients")]
@@ -214,11 +214,11 @@ def _last(step: Step, make: Maker, trainable: int, optimizer: str) -> Iterator[M
     yield Moment("optimizer", foreach if optimizer == "adamw" else [], done)
 
 
-def _size(step: Step, op: Op) -> int | float:
+def _size(step: LibraryStep, op: Op) -> int | float:
     return multiply(axis_factors(op.weight, step.spec))
 
 
-def _recomputed(step: Step, moment: Moment, sizes: dict[str, int]) -> Iterator[Born]:
+def _recomputed(step: LibraryStep, moment: Moment, sizes: dict[str, int]) -> Iterator[Born]:
     """Что добавляет чекпоинтинг: пересчитанный слой и копии его матриц, а до конца прямого прохода — всех."""
     copies = sizes["attention_copies"] + sizes["ffn_copies"]
     if moment.layer:
@@ -235,7 +235,7 @@ def _recomputed(step: Step, moment: Moment, sizes: dict[str, int]) -> Iterator[B
 # --- Вывод --------------------------------------------------------------------------------------
 
 
-def prefill(step: Step) -> list[list[Born]]:
+def prefill(step: LibraryStep) -> list[list[Born]]:
     """Моменты заполнения контекста; во всех кеш уже полон.
 
     Кроме потока живы эмбеддинги (переменная модели) и вход слоя (переменная её цикла): прямой проход без градиентов
@@ -267,7 +267,7 @@ def prefill(step: Step) -> list[list[Born]]:
     return [[*moment, *_unpacked(step)] if moment is not logits else moment for moment in found]
 
 
-def _held(step: Step, make: Maker) -> Iterator[Born]:
+def _held(step: LibraryStep, make: Maker) -> Iterator[Born]:
     """Что слой держит, считая полносвязный блок: таблицы поворота, маску и вероятности, которые вернуло внимание."""
     yield from _rope(step)
     yield from mask(step)
@@ -275,7 +275,7 @@ def _held(step: Step, make: Maker) -> Iterator[Born]:
         yield make.tensor("returned", "возвращённые вероятности", "ns", "compute")
 
 
-def _prefill_attention(step: Step, make: Maker) -> Iterator[Born]:
+def _prefill_attention(step: LibraryStep, make: Maker) -> Iterator[Born]:
     """Ядро внимания: слитое с маской размножает ключи, наивное ещё и заводит матрицы S×S."""
     masked = anywhere(step.masked != 0)
     yield make.tensor("query", "повёрнутый запрос", "nh", "compute")
@@ -296,7 +296,7 @@ def _prefill_attention(step: Step, make: Maker) -> Iterator[Born]:
     yield make.tensor("probabilities", "вероятности в fp32", "ns", "fp32")
 
 
-def _rope(step: Step) -> list[Born]:
+def _rope(step: LibraryStep) -> list[Born]:
     """Таблицы поворота: одни на модель и без пакета."""
     factors = (("2", 2), step.tokens[1], ("H", step.spec.H), ("байт[compute]", step.sizes["compute"]))
     return [("rope", "косинусы и синусы поворота", factors)]

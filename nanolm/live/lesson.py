@@ -146,7 +146,7 @@ def _ran(run: Run, checking: bool) -> dict[str, Any]:
     """Итог запуска: напечатанное, значение, ошибка или, если ничего этого нет, что определено."""
     parts = [_printed_html(run)]
     if run.value:
-        parts.append(f'<pre class="nanolm-output">{escape(run.value)}</pre>')
+        parts.append(f'<pre class="nanolm-output" tabindex="0">{escape(run.value)}</pre>')
     if run.error is not None:
         lines = list(learner_lines(run.error))
         parts.append(_error_html(run.error, lines))
@@ -165,7 +165,7 @@ def _quiet(run: Run) -> str:
 
 
 def _printed_html(run: Run) -> str:
-    return f'<pre class="nanolm-output">{escape(run.printed)}</pre>' if run.printed else ""
+    return f'<pre class="nanolm-output" tabindex="0">{escape(run.printed)}</pre>' if run.printed else ""
 
 
 def _box(status: str, heading: str, message: str) -> str:
@@ -219,7 +219,7 @@ def _error_html(error: BaseException, lines: list[tuple[int, str]]) -> str:
     text, advice, raw = _meaning(error)
     rows = lines if len(lines) <= 6 else [*lines[:3], (0, "…"), *lines[-2:]]
     shown = "\n".join(f"{number:>4}  {line}" if number else f"      {line}" for number, line in rows)
-    place = f'<pre class="nanolm-trace">{escape(shown)}{_caret(error)}</pre>' if shown else ""
+    place = f'<pre class="nanolm-trace" tabindex="0">{escape(shown)}{_caret(error)}</pre>' if shown else ""
     tail = f'<p class="nanolm-raw"><code>{escape(raw)}</code></p>' if raw else ""
     advised = f'<p class="nanolm-advice">{escape(advice)}</p>' if advice else ""
     return (

@@ -50,7 +50,7 @@ def test_runs_do_not_see_each_other() -> None:
 
 
 def test_last_expression_is_shown_and_none_is_not() -> None:
-    assert '<pre class="nanolm-output">42</pre>' in ask("x = 40\nx + 2")["html"]
+    assert '<pre class="nanolm-output" tabindex="0">42</pre>' in ask("x = 40\nx + 2")["html"]
     assert "Ничего не напечатано" in ask("None")["html"]
 
 

@@ -85,7 +85,7 @@ def visit_math(translator: HTML5Translator, node: nodes.math) -> None:
 
 def visit_display_math(translator: HTML5Translator, node: nodes.math_block) -> None:
     """Формула отдельной строкой, с номером и ссылкой, если у неё есть имя."""
-    translator.body.append(translator.starttag(node, "div", "", CLASS="math"))
+    translator.body.append(translator.starttag(node, "div", "", CLASS="math", tabindex="0"))
     if node["number"]:
         translator.body.append(f'<span class="eqno">({get_node_equation_number(translator, node)})')
         translator.add_permalink_ref(node, _("Link to this equation"))

@@ -21,6 +21,13 @@ DOWNLOADS = """
 #: Таблица из вывода ячейки: у неё нет обёртки, которую Sphinx даёт своим таблицам.
 BARE_TABLE = re.compile(r'(<table class="(?:nanolm-account|dataframe)[^"]*".*?</table>)', re.DOTALL)
 
+#: Что прокручивается само, должно прокручиваться и с клавиатуры; а имя складки — её же подпись, другого не нужно.
+KEYBOARD = (
+    ('<div class="highlight"><pre>', '<div class="highlight"><pre tabindex="0">'),
+    ('<figure class="nanolm-figure"', '<figure tabindex="0" class="nanolm-figure"'),
+    ('<summary aria-label="Toggle hidden content">', "<summary>"),
+)
+
 
 def generated_static(app: Sphinx) -> Path:
     """Папка статических файлов, которые делает сама сборка."""
@@ -44,6 +51,8 @@ def finish_page(app: Sphinx, name: str, _template: str, context: dict[str, Any],
     if not body:
         return
     body = BARE_TABLE.sub(r'<div class="table-wrapper" tabindex="0">\1</div>', body)
+    for before, after in KEYBOARD:
+        body = body.replace(before, after)
     if name in app.env.found_docs and lessons.is_lesson(app.env, name):
         base = context["pathto"](f"_downloads/{name}", 1)
         body = body.replace("</h1>", "</h1>" + DOWNLOADS.format(base=base), 1)
