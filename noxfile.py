@@ -31,6 +31,9 @@ CSP = ROOT / "build" / "csp.txt"
 CONSTRAINTS = "constraints.txt"
 PROJECT = nox.project.load_toml("pyproject.toml")
 
+#: Полный прогон идёт на всех ядрах, но не больше четырёх: каждый рабочий держит свой torch. Файл тестов достаётся
+#: одному рабочему целиком: обученные модели и открытые страницы у тестов одного файла общие.
+PARALLEL = ("-n", "auto", "--maxprocesses", "4", "--dist", "loadfile")
 #: Сессия тестов держит torch, сессия сайта — torch и Sphinx: заново ставить их каждый раз слишком долго.
 session = partial(nox.session, reuse_venv=True)
 
@@ -101,7 +104,7 @@ def prepare_docs(session: nox.Session, *groups: str) -> list[str]:
 def tests(session: nox.Session) -> None:
     """Тесты пакета: pytest, без сайта и браузера."""
     install(session, "model", "figures", groups=("test",))
-    session.run("pytest", *session.posargs)
+    session.run("pytest", *(session.posargs or PARALLEL))
 
 
 @session
@@ -146,7 +149,7 @@ def browser(session: nox.Session) -> None:
         session.error("Сайта нет: сначала соберите его командой nox -s docs.")
     install(session, groups=("browser",))
     install_npm(session)
-    session.run("pytest", *(session.posargs or ["tests/browser"]), env={"NANOLM_SITE": str(HTML)})
+    session.run("pytest", *(session.posargs or [*PARALLEL, "tests/browser"]), env={"NANOLM_SITE": str(HTML)})
 
 
 @session(default=False)
