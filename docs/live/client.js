@@ -105,7 +105,16 @@ export class Python {
     if (!item) return;
     clearTimeout(item.timer);
     this.#current = null;
-    item.resolve(JSON.parse(answer));
+    try {
+      const found = JSON.parse(answer);
+      if (found === null || typeof found !== "object" || !Object.keys(found).length) throw new Error("пустой ответ");
+      item.resolve(found);
+    } catch {
+      // Код читателя подменил то, чем Python отвечает: прежнему верить нельзя.
+      this.#drop();
+      item.reject(new Stopped("Код испортил Python на странице, он запущен заново. Проверьте ещё раз."));
+      this.start();
+    }
     this.#next();
   }
 
@@ -121,6 +130,15 @@ export class Python {
   #expire(item) {
     if (this.#current !== item) return;
     this.stop(`Код работал дольше ${item.limit / 1000} с и остановлен. Проверьте условие выхода из цикла.`);
+  }
+
+  // Поднять чистый Python, не мешая чужому запросу: свой останавливается, а без запросов меняется сразу.
+  renew(request) {
+    if (this.#current && this.#current.request === request) this.stop();
+    else if (!this.#current && this.#worker) {
+      this.#drop();
+      this.start();
+    }
   }
 
   // Остановить то, что выполняется, и поднять новый поток.

@@ -29,23 +29,29 @@ export function mountExercise(root, python) {
   const id = root.dataset.exercise;
   const cell = root.previousElementSibling;
   const block = cell.querySelector(".highlight");
-  const stub = block.querySelector("pre").textContent.replace(/\n$/, "");
+  // Показанный код может быть уже прошлым решением, тогда заготовка отложена.
+  const stub = (root.dataset.stub ?? block.querySelector("pre").textContent).replace(/\n$/, "");
   const output = root.querySelector("[data-output]");
   const status = root.querySelector("[data-status]");
   const buttons = [...root.querySelectorAll("button[data-do]")];
   const saved = read(id);
-  let record = { ...saved };
+  let hints = saved.hints ?? 0;
+  let mine = null;
+
+  // Урок мог быть открыт и в другой вкладке: решённое там не должно пропасть.
+  function keep(changes) {
+    const record = { ...read(id), ...changes };
+    write(id, record.code === stub && !record.solved ? null : record);
+    root.classList.toggle("nanolm-solved", Boolean(record.solved));
+  }
 
   const editor = openEditor(block.parentElement, saved.code ?? stub, `Ваш код, упражнение ${id}`, {
     run: () => act("run"),
     check: () => act("check"),
-    change(code) {
-      record = { ...record, code };
-      if (code === stub && !record.solved) write(id, null);
-      else write(id, record);
-    },
+    change: (code) => keep({ code }),
   });
   block.remove();
+  status.textContent = "";
   python.onState((state, detail) => {
     if (state !== "ready" || status.textContent === STATE_WORDS.loading) status.textContent = STATE_WORDS[state] + detail;
   });
@@ -57,11 +63,9 @@ export function mountExercise(root, python) {
     for (const button of buttons) button.disabled = button.dataset.do !== "reset";
     if (status.textContent === "") status.textContent = BUSY_WORDS[action];
     try {
-      const answer = await python.call({
-        widget: "lesson",
-        state: { exercise: id, name: root.dataset.name, code: editor.code(), shown: String(record.hints ?? 0) },
-        action,
-      });
+      const state = { exercise: id, name: root.dataset.name, code: editor.code(), shown: String(hints) };
+      mine = { widget: "lesson", state, action };
+      const answer = await python.call(mine);
       status.textContent = "";
       show(answer);
     } catch (error) {
@@ -69,18 +73,19 @@ export function mountExercise(root, python) {
       output.innerHTML = "";
       output.append(failure(error.message));
     } finally {
+      mine = null;
       for (const button of buttons) button.disabled = false;
     }
     return undefined;
   }
 
   function show(answer) {
+    if (answer.errors) return output.replaceChildren(failure(Object.values(answer.errors).join(" ")));
     output.innerHTML = answer.html;
     if (answer.line) editor.mark(answer.line);
-    if (answer.hints !== undefined) record = { ...record, hints: answer.hints };
-    if (answer.status === "correct") record = { ...record, solved: true };
-    if (answer.status === "correct" || answer.hints !== undefined) write(id, { ...record, code: editor.code() });
-    root.classList.toggle("nanolm-solved", Boolean(record.solved));
+    if (answer.hints !== undefined) hints = answer.hints;
+    if (answer.status === "correct") keep({ code: editor.code(), solved: true });
+    return undefined;
   }
 
   function failure(text) {
@@ -90,10 +95,11 @@ export function mountExercise(root, python) {
     return box;
   }
 
+  // «Сбросить» — это и новый Python: код читателя мог испортить прежний.
   function reset() {
-    python.stop();
+    python.renew(mine);
     editor.set(stub);
-    record = {};
+    hints = 0;
     write(id, null);
     output.innerHTML = "";
     root.classList.remove("nanolm-solved", "nanolm-begun");
@@ -103,5 +109,10 @@ export function mountExercise(root, python) {
     const button = event.target.closest("button[data-do]");
     if (button) act(button.dataset.do);
   });
-  document.addEventListener("nanolm:forget", reset);
+  document.addEventListener("nanolm:forget", () => {
+    editor.set(stub);
+    hints = 0;
+    write(id, null);
+    output.innerHTML = "";
+  });
 }

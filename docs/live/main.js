@@ -19,10 +19,19 @@
     }
   }
 
-  // Ждать первого обращения; щелчок по кнопке повторить, когда она начнёт работать.
+  // Ждать первого обращения; щелчок по кнопке повторить, когда она начнёт работать. Код упражнения стоит перед его
+  // кнопками: редактор открывается и по щелчку в нём.
   function arm(root) {
     let mounted = null;
-    const mount = () => (mounted ??= load().then((module) => module.mount(root, config)));
+    const code = root.dataset.exercise ? root.previousElementSibling : null;
+    const mount = () => {
+      if (!mounted) {
+        const status = root.querySelector("[data-status]");
+        if (status) status.textContent = "Загружается…";
+        mounted = load().then((module) => module.mount(root, config));
+      }
+      return mounted;
+    };
     // Файл могут бросить раньше, чем часть проснулась: браузер ушёл бы со страницы открывать его.
     const drag = (event) => {
       if (!event.dataTransfer?.types.includes("Files")) return;
@@ -35,6 +44,7 @@
     const disarm = () => {
       for (const name of drags) root.removeEventListener(name, drag);
       for (const name of ["pointerdown", "focusin", "input", "dragenter"]) root.removeEventListener(name, wake);
+      code?.removeEventListener("click", wake);
       root.removeEventListener("click", hold, true);
       root.removeEventListener("submit", keep, true);
     };
@@ -55,10 +65,20 @@
       }, fail);
     };
     for (const name of ["pointerdown", "focusin", "input", "dragenter"]) root.addEventListener(name, wake);
+    code?.addEventListener("click", wake);
     for (const name of drags) root.addEventListener(name, drag);
     root.addEventListener("click", hold, true);
     root.addEventListener("submit", keep, true);
     return wake;
+  }
+
+  // Вместо заготовки показать то, что читатель написал в прошлый раз.
+  function remind(root, saved) {
+    root.classList.add(saved.solved ? "nanolm-solved" : "nanolm-begun");
+    const code = root.previousElementSibling?.querySelector(".highlight pre");
+    if (!code || typeof saved.code !== "string") return;
+    root.dataset.stub = code.textContent;
+    code.textContent = saved.code;
   }
 
   function progress(block) {
@@ -82,7 +102,7 @@
       // Ссылкой поделились: состояние в адресе важнее напечатанного по умолчанию.
       if (widget && root.hasAttribute("data-address") && location.search.length > 1) wake();
       const saved = root.dataset.exercise && store("exercise:" + root.dataset.exercise);
-      if (saved) root.classList.add(saved.solved ? "nanolm-solved" : "nanolm-begun");
+      if (saved) remind(root, saved);
     }
     for (const block of document.querySelectorAll("[data-exercises]")) {
       progress(block);

@@ -82,7 +82,9 @@ export function mountWidget(root, python) {
   const status = root.querySelector("[data-status]");
   const listeners = [];
   let last = null;
+  let first = null;
 
+  status.textContent = "";
   python.onState((state, detail) => {
     status.textContent = WORDS[state] + detail;
   });
@@ -126,11 +128,16 @@ export function mountWidget(root, python) {
     send,
     onAnswer: (listener) => listeners.push(listener),
     begin() {
-      const given = Object.fromEntries(new URLSearchParams(location.search));
-      if (root.hasAttribute("data-address") && Object.keys(given).length) return load(given);
-      return send();
+      first = begun();
+      return first;
     },
   };
+
+  function begun() {
+    const given = Object.fromEntries(new URLSearchParams(location.search));
+    if (root.hasAttribute("data-address") && Object.keys(given).length) return load(given);
+    return send();
+  }
 
   // Адрес разбирает Python: он знает, какие поля есть и что в них можно писать.
   async function load(given) {
@@ -139,6 +146,16 @@ export function mountWidget(root, python) {
     } catch (error) {
       status.textContent = error.message;
       return null;
+    }
+  }
+
+  // Без https буфера обмена у страницы нет: текст показывается, чтобы его скопировали рукой.
+  async function copied(text, words) {
+    try {
+      await navigator.clipboard.writeText(text);
+      status.textContent = words;
+    } catch {
+      status.textContent = "Браузер не даёт скопировать, вот текст: " + text;
     }
   }
 
@@ -155,15 +172,14 @@ export function mountWidget(root, python) {
     if (!button) return;
     if (button.dataset.action && button.type === "button") send(button.dataset.action);
     const { download: file, copy } = button.dataset;
-    if (file && last?.files?.[file] !== undefined) download(file, last.files[file]);
-    if (copy && last?.copies?.[copy] !== undefined) {
-      await navigator.clipboard.writeText(last.copies[copy]);
-      status.textContent = "Скопировано.";
+    if (file || copy) {
+      await first; // кнопку нажали раньше, чем пришёл первый ответ
+      const text = file ? last?.files?.[file] : last?.copies?.[copy];
+      if (text === undefined) status.textContent = "Сначала исправьте отмеченные поля.";
+      else if (file) download(file, text);
+      else await copied(text, "Скопировано.");
     }
-    if (button.hasAttribute("data-link")) {
-      await navigator.clipboard.writeText(location.href);
-      status.textContent = "Ссылка скопирована.";
-    }
+    if (button.hasAttribute("data-link")) await copied(location.href, "Ссылка скопирована.");
     if (button.hasAttribute("data-reset")) {
       history.replaceState(history.state, "", location.pathname + location.hash);
       load({});

@@ -54,7 +54,7 @@ def answer(request: str) -> str:
     try:
         name, state, action = _parsed(request)
         part = widget(name)
-        found = {} if action == "warm" else part.answer(state, action)
+        found = {"warm": name} if action == "warm" else part.answer(state, action)
     except ValueError as error:
         found = {"errors": {"": str(error)}}
     return json.dumps(found, ensure_ascii=False)

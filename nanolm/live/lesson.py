@@ -72,7 +72,7 @@ class Run:
         self.error: BaseException | None = None
         # Строки нужны проверке: она показывает ту, на которой возникло исключение.
         linecache.cache[CELL] = (len(code), None, code.splitlines(keepends=True), CELL)
-        printed = _Printed()
+        printed, before = _Printed(), dict(vars(builtins))
         try:
             body, last = _compiled(code)
             with redirect_stdout(printed), redirect_stderr(printed), attempt._without_input():
@@ -81,6 +81,9 @@ class Run:
                     self.value = _shown(eval(last, self.names))
         except BaseException as error:  # SystemExit, KeyboardInterrupt и TooMuchPrinted тоже — это итог
             self.error = error
+        finally:
+            # Подменённый round испортил бы и проверку, и все следующие запуски.
+            vars(builtins).update(before)
         self.printed = printed.text()
 
 
@@ -97,7 +100,10 @@ def _compiled(code: str) -> tuple[CodeType, CodeType | None]:
 
 def _shown(value: object) -> str:
     """Последнее выражение ячейки; None, как в блокноте, не показывается."""
-    return "" if value is None else repr(value)[:VALUE_LIMIT]
+    try:
+        return "" if value is None else repr(value)[:VALUE_LIMIT]
+    except RecursionError:
+        return "Значение вложено слишком глубоко, чтобы его напечатать."
 
 
 def default() -> dict[str, str]:
@@ -148,8 +154,8 @@ def _ran(run: Run, checking: bool) -> dict[str, Any]:
     if run.value:
         parts.append(f'<pre class="nanolm-output" tabindex="0">{escape(run.value)}</pre>')
     if run.error is not None:
-        lines = list(learner_lines(run.error))
-        parts.append(_error_html(run.error, lines))
+        lines, text = _explained(run.error)
+        parts.append(text)
         return {"html": "".join(parts), "status": "error", **({"line": lines[-1][0]} if lines else {})}
     if not run.printed and not run.value:
         parts.append(_box("not_started", "Выполнено", _quiet(run)))
@@ -213,6 +219,15 @@ def learner_lines(error: BaseException) -> Iterator[tuple[int, str]]:
             before = trace.tb_lineno
             yield trace.tb_lineno, linecache.getline(CELL, trace.tb_lineno).rstrip("\n")
         trace = trace.tb_next
+
+
+def _explained(error: BaseException) -> tuple[list[tuple[int, str]], str]:
+    """Строки учащегося и объяснение. Исключение — чужой объект: его поля могут быть чем угодно."""
+    try:
+        lines = list(learner_lines(error))
+        return lines, _error_html(error, lines)
+    except Exception:
+        return [], _box("error", "Ошибка", f"Исключение {escape(type(error).__name__)}, которое не удаётся прочитать.")
 
 
 def _error_html(error: BaseException, lines: list[tuple[int, str]]) -> str:

@@ -122,6 +122,13 @@ def test_link_is_shared(visit: Callable[..., Any]) -> None:
     assert second.page.evaluate("location.search") == query
 
 
+def test_first_click_on_export_is_not_lost(visit: Callable[..., Any]) -> None:
+    page = visit(PAGE).page
+    with page.expect_download(timeout=START_MS) as download:
+        page.locator('[data-download="nanolm.json"]').click()
+    assert json.loads(Path(download.value.path()).read_text(encoding="utf-8"))["parameters"]["total"] == 8_030_261_248
+
+
 def test_wrong_link_marks_the_field(visit: Callable[..., Any]) -> None:
     calculator = linked(visit, "?B=-3&preset=gpt2")
     assert calculator.error("B") == "B = -3: нужно целое число не меньше 1"

@@ -203,6 +203,7 @@ def test_text_and_progress_survive_a_reload_and_can_be_erased(exercise: Exercise
     page.reload(wait_until="networkidle")
     assert page.locator("[data-progress]").inner_text().startswith("1 из")
     again = Exercise(page, "9/swiglu-width")
+    assert "round(8 * D / 3)" in again.cell.locator("pre").first.inner_text(), "прошлый текст виден и до редактора"
     assert "решено" in again.root.locator(".nanolm-buttons").evaluate("b => getComputedStyle(b, '::after').content")
     again.open()
     assert "round(8 * D / 3)" in again.cell.locator(".cm-content").inner_text()
@@ -211,6 +212,48 @@ def test_text_and_progress_survive_a_reload_and_can_be_erased(exercise: Exercise
     assert page.locator("[data-progress]").inner_text().startswith("0 из")
     assert "..." in again.cell.locator(".cm-content").inner_text()
     assert page.evaluate("Object.keys(localStorage).filter(key => key.startsWith('nanolm:'))") == []
+
+
+def test_click_on_the_code_opens_the_editor(visit: Callable[..., Any]) -> None:
+    page = visit(f"lessons/{WEEK}.html").page
+    exercise = Exercise(page, "9/swiglu-width")
+    exercise.cell.locator("pre").first.click()
+    editor = exercise.cell.locator(".nanolm-editor")
+    editor.wait_for(timeout=START_MS)
+    frame = exercise.cell.locator(".cell_input").bounding_box()
+    assert editor.bounding_box()["width"] > 0.9 * frame["width"]
+
+
+def test_two_tabs_do_not_lose_a_solution(exercise: Exercise) -> None:
+    other = exercise.page.context.new_page()
+    other.goto(exercise.page.url, wait_until="networkidle")
+    twin = Exercise(other, "9/swiglu-width")
+    twin.open()
+    exercise.write(RIGHT)
+    exercise.press("check")
+    twin.write("# заметка\n")
+    other.reload(wait_until="networkidle")
+    assert other.locator("[data-progress]").inner_text().startswith("1 из")
+
+
+def test_spoiled_python_is_replaced(exercise: Exercise) -> None:
+    exercise.write("import json\njson.dumps = lambda *_, **__: 'zzz'")
+    assert "испортил Python" in exercise.press("run")
+    exercise.write(RIGHT)
+    exercise.press("check")
+    assert exercise.shows("correct")
+
+
+def test_reset_does_not_stop_a_neighbour(exercise: Exercise) -> None:
+    other = Exercise(exercise.page, "9/params")
+    other.open()
+    exercise.press("check")
+    exercise.write("x = 0\nwhile x < 3 * 10**6:\n    x += 1\nprint('досчитал')")
+    exercise.root.locator("[data-output]").evaluate("place => place.replaceChildren()")
+    exercise.root.locator('[data-do="run"]').click()
+    other.root.locator('[data-do="reset"]').click()
+    exercise.root.locator("[data-output] > *").first.wait_for(timeout=START_MS)
+    assert "досчитал" in exercise.root.locator("[data-output]").inner_text()
 
 
 def test_reset_brings_the_stub_back(exercise: Exercise) -> None:

@@ -49,6 +49,32 @@ def test_runs_do_not_see_each_other() -> None:
     assert "Имя не определено" in ask("secret")["html"]
 
 
+def test_replaced_builtins_do_not_outlive_the_run() -> None:
+    spoiled = "import builtins\nbuiltins.round = lambda *_: 7\nbuiltins.isinstance = None\n"
+    assert ask(spoiled)["status"] == "ran"
+    assert ask(RIGHT, "check")["status"] == "correct"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "raise SyntaxError('x', ('<ячейка>', 1, 'a', 5))",
+        "e = SyntaxError('x')\ne.msg = 5\nraise e",
+        "e = ModuleNotFoundError('x')\ne.name = 5\nraise e",
+        "class E(Exception):\n    def __str__(self): raise RuntimeError\nraise E",
+    ],
+)
+def test_hostile_exceptions_are_still_explained(code: str) -> None:
+    found = ask(code)
+    assert found["status"] == "error"
+    assert "Traceback" not in found["html"]
+
+
+def test_deep_value_is_not_called_a_recursion() -> None:
+    found = ask("x = []\nfor _ in range(100_000):\n    x = [x]\nx")
+    assert "вложено слишком глубоко" in found["html"]
+
+
 def test_last_expression_is_shown_and_none_is_not() -> None:
     assert '<pre class="nanolm-output" tabindex="0">42</pre>' in ask("x = 40\nx + 2")["html"]
     assert "Ничего не напечатано" in ask("None")["html"]
