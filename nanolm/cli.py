@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from nanolm.quantization import Quantization
     from nanolm.summary import Question
+    from nanolm.zoo import Described
 
 #: Слова самого argparse. Ключ — английский шаблон, как он записан в библиотеке.
 _RUSSIAN = {
@@ -185,45 +186,51 @@ def spec_of(args: argparse.Namespace) -> Spec:
     return model_of(args)[0]
 
 
-def model_of(args: argparse.Namespace) -> tuple[Spec, Quantization | None]:
-    """То же и формат весов, если они квантованы (quantization_config)."""
+def model_of(args: argparse.Namespace) -> tuple[Spec, Described | None]:
+    """То же и описание, откуда модель взята; у модели из отдельных размеров его нет."""
     given = {name.replace("-", "_"): getattr(args, name.replace("-", "_")) for name in _SIZES if name != "B"}
     changes = {name: value for name, value in given.items() if value is not None}
     changes |= {name.replace("-", "_"): True for name in _SWITCHES if getattr(args, name.replace("-", "_"))}
     if changes.pop("plain_ffn", False):
         changes["gated_ffn"] = False
     if args.preset is not None or args.config is not None:
-        spec, compressed = _known(args)
-        return spec.replace(**changes), compressed
+        found = _known(args)
+        return found.spec.replace(**changes), found
     missing = [f"--{name}" for name in "VDLN" if name not in changes]
     if missing:
         raise ValueError(f"не хватает ключей {', '.join(missing)}; нужны они, или --preset, или --config")
     return Spec(**changes), None
 
 
-def _known(args: argparse.Namespace) -> tuple[Spec, Quantization | None]:
+def _known(args: argparse.Namespace) -> Described:
     """Модель, размеры которой записаны: пресет или config.json."""
     from nanolm import zoo
 
     if args.config is None:
-        return zoo.preset(args.preset), None
+        return zoo.describe_preset(args.preset)
     if args.preset is not None:
         raise ValueError("--config: нельзя вместе с --preset")
     try:
-        return zoo.load(args.config)
+        return zoo.describe(args.config)
     except ValueError as error:
         raise ValueError(f"--config: {error}") from None
 
 
-def _check_family(args: argparse.Namespace) -> None:
-    """Семейство пресета или файла должно быть из тех, чья память описана; стандартный ввод второй раз не прочесть."""
-    source = args.preset if args.config is None else args.config
-    if source in (None, "-"):
+def _stored(found: Described | None) -> Quantization | None:
+    """Формат весов, записанный в файле."""
+    try:
+        return None if found is None else found.weights()
+    except ValueError as error:
+        raise ValueError(f"--config: {error}") from None
+
+
+def _check_family(found: Described | None, implementation: str) -> None:
+    """Семейство пресета или файла должно быть из тех, чья память описана."""
+    if found is None or implementation == "nanolm":
         return
     from nanolm.transformers_memory import check_family
-    from nanolm.zoo import family
 
-    check_family(family(source, known=args.config is None), args.implementation)
+    check_family(found.family, implementation)
 
 
 def question_of(args: argparse.Namespace) -> Question:
@@ -234,12 +241,12 @@ def question_of(args: argparse.Namespace) -> Question:
         "mfu", "price", "fit", "kv", "implementation", "lora_rank", "lora_targets",
     )  # fmt: skip
     B, block = 1 if args.B is None else args.B, 1 if args.kv_block is None else args.kv_block
-    spec, weights = model_of(args)
-    if args.implementation != "nanolm":
-        _check_family(args)
-    if args.quantize is not None:
-        weights = None if args.quantize == "none" else args.quantize
-    return Question(spec, B=B, block=block, weights=weights, **{name: getattr(args, name) for name in names})
+    spec, found = model_of(args)
+    _check_family(found, args.implementation)
+    named = None if args.quantize == "none" else args.quantize
+    weights = _stored(found) if args.quantize is None else named
+    given = {name: getattr(args, name) for name in names}
+    return Question(spec, B=B, block=block, weights=weights, text_only=bool(found and found.text_only), **given)
 
 
 def flagged(message: str) -> str:

@@ -28,7 +28,8 @@ from nanolm.zoo import _Fields
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import re
+    from collections.abc import Iterable, Iterator
     from typing import Any
 
     from nanolm.ops import Op
@@ -62,7 +63,8 @@ def _method(given: Given) -> str:
         return "bitsandbytes"
     if not isinstance(method, str) or method not in _METHODS:
         raise ValueError(
-            f"quant_method = {shown(method)}: такое квантование не поддерживается; есть {', '.join(_METHODS)}"
+            f"quant_method = {shown(method)}: такое квантование не поддерживается; есть {', '.join(_METHODS)}; "
+            "без квантования модель посчитает --quantize none"
         )
     return method
 
@@ -108,7 +110,7 @@ def _read_gptq(given: Given, spec: Spec, family: str) -> Quantization:
     _one_of(given, "pack_dtype", ("int32", "torch.int32"), "int32")
     head = fields.flag("lm_head", default=False)
     chosen = given.get("modules_in_block_to_quantize")
-    kept = {} if chosen is None else _outside(spec, family, _flat("modules_in_block_to_quantize", chosen))
+    kept = {} if chosen is None else _outside(spec, family, "modules_in_block_to_quantize", chosen)
     fused = _FUSED.get(family, ())
     return Quantization(f"gptq-{bits}-{_label(group)}", gptq(bits, group), head=head, kept=kept, fused=fused)
 
@@ -123,9 +125,13 @@ def _flat(name: str, value: object) -> set[str]:
     return found
 
 
-def _outside(spec: Spec, family: str, chosen: set[str]) -> dict[str, int]:
+def _outside(spec: Spec, family: str, name: str, value: object) -> dict[str, int]:
     """Строки таблицы, которых в списке нет: они остаются как есть во всех слоях."""
-    return {op.name: op.layers for op in _matrices(spec) if _module(op, family) not in chosen}
+    chosen, modules = _flat(name, value), {op.name: _module(op, family) for op in _matrices(spec)}
+    if chosen.isdisjoint(modules.values()):
+        known = ", ".join(dict.fromkeys(modules.values()))
+        raise ValueError(f"{name} = {shown(value)}: ни одно имя не подходит; модули слоя: {known}")
+    return {op.name: op.layers for op in _matrices(spec) if modules[op.name] not in chosen}
 
 
 def _read_awq(given: Given, spec: Spec, family: str) -> Quantization:
@@ -192,7 +198,10 @@ def _read_mxfp4(given: Given, spec: Spec, family: str) -> Quantization:
 
 def _read_compressed(given: Given, spec: Spec, family: str) -> Quantization:
     """compressed-tensors с одной группой правил на все линейные слои."""
-    _plain(given, "kv_cache_scheme", "sparsity_config", "transform_config")
+    _plain(given, "kv_cache_scheme", "transform_config")
+    sparsity = given.get("sparsity_config")
+    if not isinstance(sparsity, Mapping) or sparsity.get("format") != "dense":  # плотные веса байтов не меняют
+        _plain(given, "sparsity_config")
     groups = given.get("config_groups")
     if not isinstance(groups, Mapping) or len(groups) != 1:
         raise ValueError("config_groups: нужна ровно одна группа правил")
@@ -315,47 +324,86 @@ def _kept(spec: Spec, family: str, skip: Skip) -> tuple[dict[str, int], bool]:
 
 def _matcher(given: Given, field: str, exact: bool = False) -> Skip:
     """Проверка имени по списку исключений; `exact` — правила compressed-tensors, иначе — transformers."""
-    import re
-
     patterns = given.get(field)
     if patterns is None:
         return lambda name: False
     if not isinstance(patterns, list) or not all(isinstance(item, str) for item in patterns):
         raise ValueError(f"{field}: нужен список имён модулей")
-    rules = [_rule(field, item, exact) for item in dict.fromkeys(patterns)]
+    items = list(dict.fromkeys(patterns))
+    for item in items:
+        _check_item(field, item, exact)
+    plain = {item for item in items if (not item.startswith("re:") if exact else set(item) <= _NAME)}
+    programs = [item for item in items if item not in plain]
+    shapes = {} if exact else _shapes(plain)
+    cost = sum(1 + len(shape) // 8 for shape in shapes) + sum(40 ** item.count("*") for item in programs)
+    if len(programs) > MOST_PROGRAMS or cost > MOST_CHECKS:
+        raise ValueError(f"{field}: {_TOO_LONG}")
+    rules = [_compiled(field, item, exact) for item in programs]
     budget = [MOST_CHECKS]
 
     def skip(name: str) -> bool:
-        budget[0] -= sum(cost for _, _, cost in rules)
+        budget[0] -= cost
         if budget[0] < 0:
-            raise ValueError(f"{field}: список слишком длинный для модели с таким числом слоёв")
-        return any(re.match(rule, name) or (tail and name.endswith(tail)) for rule, tail, _ in rules)
+            raise ValueError(f"{field}: {_TOO_LONG}")
+        if exact and name in plain:
+            return True
+        return (not exact and _among(name, plain, shapes)) or any(rule.match(name) for rule in rules)
 
     return skip
 
 
-#: Знаки, из которых складывается имя модуля и простой шаблон. Остальное — уже программа на регулярных выражениях.
-_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.*$^-\\")
+_TOO_LONG = "список слишком длинный для модели с таким числом слоёв"
+#: Сколько шаблонов собирать самое большее: сборка одного — десятая доля миллисекунды.
+MOST_PROGRAMS = 1500
+#: Знаки имени модуля. Точка — тоже имя, хотя для transformers она значит «любой знак».
+_NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")
+#: Знаки простого шаблона. Остальное — уже программа на регулярных выражениях.
+_PLAIN = _NAME | frozenset("*$^\\")
 
 
-def _rule(field: str, item: str, exact: bool) -> tuple[str, str, int]:
-    """Исключение → регулярное выражение от начала имени, окончание имени и цена одной проверки.
+def _shapes(items: Iterable[str]) -> dict[tuple[int, ...], set[str]]:
+    """Имена по длинам их частей между точками: «layers.10» — (6, 2). Форм мало, даже если имён тысячи."""
+    found: dict[tuple[int, ...], set[str]] = {}
+    for item in items:
+        found.setdefault(tuple(map(len, item.split("."))), set()).add(item)
+    return found
 
-    Шаблон приходит из чужого файла, поэтому принимаются имена и «*»: скобки и повторы могли бы считаться вечно.
+
+def _among(name: str, items: set[str], shapes: Mapping[tuple[int, ...], set[str]]) -> bool:
+    """Исключено ли имя списком простых имён.
+
+    Ответ тот же, что у transformers: имя кончается исключением или начинается с него, причём дальше — конец или
+    точка. Точка исключения подходит к любому знаку, поэтому начало имени режется по форме исключения.
     """
-    import re
+    if any(name[at:] in items for at in range(len(name))):
+        return True
+    for shape, known in shapes.items():
+        end = sum(shape) + len(shape) - 1
+        if end <= len(name) and (name[end : end + 1] in ("", ".") or name[end - 1] == "."):
+            at, parts = 0, []
+            for length in shape:
+                parts.append(name[at : at + length])
+                at += length + 1
+            if ".".join(parts) in known:
+                return True
+    return False
 
+
+def _check_item(field: str, item: str, exact: bool) -> None:
+    """Шаблон приходит из чужого файла, поэтому принимаются имена и «*»: скобки и повторы могли бы считаться вечно."""
     pattern = item.removeprefix("re:") if exact else item
-    stars = pattern.count("*")
-    if not pattern or not set(pattern) <= _PLAIN or stars > 2 or len(pattern) > 200:
+    if not pattern or not set(pattern) <= _PLAIN or pattern.count("*") > 2 or len(pattern) > 200:
         raise ValueError(f"{field}: {shown(item)}: шаблон сложнее имени с «*» не поддерживается")
     if ".experts." in pattern and pattern.partition(".experts.")[2][:1].isdigit():
         raise ValueError(f"{field}: {shown(item)}: исключения отдельных экспертов не поддерживаются")
-    rule = pattern if exact else rf"(?:{pattern})(?:(?<=\.)|(?=\.|$))"
-    if exact and not item.startswith("re:"):
-        rule = rf"{re.escape(item)}\Z"
+
+
+def _compiled(field: str, item: str, exact: bool) -> re.Pattern[str]:
+    """Исключение → регулярное выражение от начала имени. Собирается один раз: тысячи строк кеш модуля re не держит."""
+    import re
+
+    rule = item.removeprefix("re:") if exact else rf"(?:{item})(?:(?<=\.)|(?=\.|$))"
     try:
-        re.compile(rule)
+        return re.compile(rule)
     except (re.error, OverflowError):
         raise ValueError(f"{field}: {shown(item)}: это не имя модуля и не шаблон") from None
-    return rule, "" if exact else item, 40**stars

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from nanolm.quantization import Quantization
 
 
+#: О модели с картинками: счёт её языковой части.
+TEXT_ONLY = "посчитана только текстовая часть модели"
+
+
 class Question:
     """О чём спросили: модель, пакет, контекст, рецепт, карта. Проверяет всё при создании.
 
@@ -47,7 +51,9 @@ class Question:
         implementation: str = "nanolm",
         lora_rank: int = 0,
         lora_targets: Iterable[str] = budget.LORA_TARGETS,
+        text_only: bool = False,
     ) -> None:
+        self.text_only = text_only
         self.spec, self.B, self.S = spec, whole("B", B), spec.S if S is None else whole("S", S)
         if 0 < spec.learned_positions < self.S:
             limit = f"больше, чем learned_positions = {spec.learned_positions}"
@@ -60,6 +66,8 @@ class Question:
         self.card = None if gpu is None else budget._card(gpu)
         self.weights, self.kv, self.block = budget._compression(weights, spec), kv, block
         self.implementation, self.lora_rank, self.lora_targets = implementation, lora_rank, tuple(lora_targets)
+        if not lora_rank and self.lora_targets != tuple(budget.LORA_TARGETS):
+            raise ValueError("lora_targets: матрицы с адаптерами нужны вместе с рангом, задайте lora_rank")
         if tokens is not None and self.card is None:
             raise ValueError("tokens: чтобы посчитать время обучения, назовите карту ключом gpu")
         if fit is not None and self.card is None:
@@ -222,7 +230,7 @@ def text(question: Question) -> str:
     """Ответ для терминала: разделы с таблицами."""
     q = question
     sections = [
-        _geometry(q),
+        "\n".join([_geometry(q), *([TEXT_ONLY] if q.text_only else [])]),
         str(q.parameters),
         _parameter_remarks(q),
         str(q.flops),
@@ -258,7 +266,15 @@ def _flops_remarks(q: Question) -> str:
     names = {"full": "полный квадрат", "windowed": "квадрат в пределах окна", "causal": "только видимые пары"}
     crossover = q.attention_crossover
     reach = "не догоняют матрицы" if crossover is None else f"догоняют матрицы слоёв при S = {units.number(crossover)}"
-    return f"прямой проход: {units.number(q.forward.total)};  внимание: {names[q.convention]};  оценки {reach}"
+    line = f"прямой проход: {units.number(q.forward.total)};  внимание: {names[q.convention]};  оценки {reach}"
+    return "\n".join([line, *_adapter_remarks(q)])
+
+
+def _adapter_remarks(q: Question) -> list[str]:
+    """Оговорка о LoRA: счёт FLOPs и времени адаптеров не знает."""
+    if not q.lora_rank:
+        return []
+    return ["FLOPs и время — как при обучении всех весов; у LoRA градиентов замороженных матриц нет, и работы меньше"]
 
 
 def _cache_remarks(q: Question) -> str:
@@ -299,13 +315,14 @@ def _card_sections(q: Question) -> list[str]:
     if q.decode is not None:
         lines.append(
             f"шаг декодирования: не быстрее {units.duration(q.decode.seconds)}, ограничивает {q.decode.bound}; "
-            f"{units.number(q.decode.tokens_per_s, 0)} токенов/с на пакет"
+            f"{units.counted(q.decode.tokens_per_s, 'токен', 'токена', 'токенов')}/с на пакет"
         )
     if q.latency is not None:
         titles = ("заполнение контекста", "шаг декодирования на деле")
         lines += [f"{title}: {found}" for title, found in zip(titles, q.latency, strict=True)]
     if q.time is not None:
         lines.append(f"обучение на {units.number(q.time.gpus)} × {card.title}: {q.time}")
+        lines += _adapter_remarks(q)
     return ["\n".join(lines)]
 
 

@@ -101,6 +101,10 @@ _TITLES = {
 }  # fmt: skip
 
 
+#: Размноженный тензор → из чего он сделан.
+_REPEATED = {"key_expanded": "key", "value_expanded": "value"}
+
+
 class Kept(Tensor):
     """Тензор столбца: `layers` — в скольких слоях он есть; `rank` — есть ли ось ранга адаптера.
 
@@ -211,11 +215,32 @@ class LibraryStep:
             many.append((symbol, count))
         axes: list[Factor] = []
         for axis in tensor.axes:
+            if axis == "n" and tensor.name in _REPEATED:
+                axes.append(self._repeated_heads(_REPEATED[tensor.name]))
+                continue
             axes.append(self.tokens[1] if axis == "s" else axis_factors(axis, spec)[0])
         if tensor.rank:
             axes.append(("r", self.rank))
         size: Factor = (f"байт[{tensor.dtype}]", self.sizes[tensor.dtype])
         return [*many, *(() if tensor.once else self.tokens), *axes, size]
+
+    def viewed(self, name: str) -> Any:
+        """Остались ли размноженные ключи или значения видом на исходный тензор; у массива B — для каждой точки.
+
+        Одну голову expand и reshape размножают без копии. Копию делают приведение к точности autocast и укладка
+        для наивного внимания, если пакет больше единицы.
+        """
+        cast = self.cast and (name == "key" or self.inner == "stream")
+        if self.spec.K > 1 or self.spec.N == 1 or cast:
+            return False
+        return True if self.attention == "fused" else self.tokens[0][1] == 1
+
+    def _repeated_heads(self, name: str) -> Factor:
+        """Сколько голов лежит в памяти у размноженных ключей или значений."""
+        viewed = self.viewed(name)
+        if not hasattr(viewed, "ndim"):
+            return axis_factors("k" if viewed else "n", self.spec)[0]
+        return "N, при B = 1 — K", self.spec.N - (self.spec.N - self.spec.K) * viewed
 
     def line(self, op: Op, tensor: Kept) -> Line:
         """Строка памяти тензора."""
@@ -509,7 +534,8 @@ def saved(
     for line, _ in _copies(step):
         found["copies"] += line.value
     # Номера токенов хранит эмбеддинг, если он учится, сдвинутые ответы — функция потерь.
-    found["input"] = multiply((*step.tokens, ("байт", 8 * (1 + step.trained))))  # type: ignore[assignment]
+    shifted = multiply((*_shifted(step), ("байт", 8)))
+    found["input"] = multiply((*step.tokens, ("байт", 8 * step.trained))) + shifted  # type: ignore[assignment]
     return found
 
 
@@ -592,7 +618,15 @@ def _input(step: LibraryStep) -> Iterator[Line]:
     for name, title in (
         ("tokens", "номера токенов"), ("targets", "номера ответов"), ("shifted", "ответы, сдвинутые на токен"),
     ):  # fmt: skip
-        yield Line(name, "input", title, (*step.tokens, ("байт[int64]", 8)))
+        tokens = _shifted(step) if name == "shifted" else step.tokens
+        yield Line(name, "input", title, (*tokens, ("байт[int64]", 8)))
+
+
+def _shifted(step: LibraryStep) -> tuple[Factor, ...]:
+    """Оси сдвинутых ответов: при B = 1 они — вид на ответы, дополненные до S + 1, и копии нет."""
+    batch, (symbol, context) = step.tokens
+    alone = 1 * (batch[1] == 1)
+    return batch, ("(S+1)" if anywhere(alone != 0) else symbol, context + alone)
 
 
 #: Матрица → место, через которое в первом слое идёт градиент её входа.

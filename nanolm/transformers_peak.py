@@ -165,10 +165,19 @@ def _softmax(step: LibraryStep, make: Maker) -> Iterator[Born]:
     if step.lowered and not step.cast:
         yield make.tensor("scores_fp32", "оценки, приведённые к fp32", "ns", "fp32")
     yield make.tensor("query_before", "запрос до укладки", "nh", kind)
-    yield make.tensor("key_before", "ключ до размножения", "kh", kind)
-    yield make.tensor("value_before", "значение до размножения", "kh", "compute")
+    yield _unless_viewed(step, "key", make.tensor("key_before", "ключ до размножения", "kh", kind))
+    yield _unless_viewed(step, "value", make.tensor("value_before", "значение до размножения", "kh", "compute"))
     if step.cast:
         yield make.tensor("key_wide", "размноженный ключ до приведения", "nh", "fp32")
+
+
+def _unless_viewed(step: LibraryStep, which: str, born: Born) -> Born:
+    """Тензор, которого нет, если размноженный — вид на него: он уже посчитан среди сохранённых."""
+    viewed = step.viewed(which)
+    if not anywhere(viewed):
+        return born
+    name, title, factors = born
+    return name, title, (("есть копия", 1 - 1 * viewed), *factors)
 
 
 def _inputs(step: LibraryStep, make: Maker) -> Iterator[Born]:
@@ -283,6 +292,7 @@ def _prefill_attention(step: LibraryStep, make: Maker) -> Iterator[Born]:
     expanded = make.tensor("expanded", "размноженные ключи и значения", "nh", "compute", 2)
     if step.spec.N == step.spec.K:
         expanded = make.tensor("expanded", "ключи и значения", "nh", "compute", 0)
+    expanded = _unless_viewed(step, "value", expanded)
     if step.attention == "fused":
         yield make.tensor("context", "выход внимания", "nh", "compute")
         if masked:

@@ -48,6 +48,45 @@ def load(source: str | os.PathLike[str] | Config) -> tuple[Spec, Quantization | 
 
     Errors: те же, что у `from_config`; ещё — способ квантования или поле quantization_config, которых мы не знаем.
     """
+    found = describe(source)
+    return found.spec, found.weights()
+
+
+class Described:
+    """Прочитанный config.json: геометрия `spec`, семейство `family`, одна ли это языковая часть (`text_only`).
+
+    Формат весов разбирается, когда его спросят: без квантования модель считается и с незнакомым способом.
+    """
+
+    __slots__ = ("_compressed", "_given", "_where", "family", "spec", "text_only")
+
+    def __init__(self, spec: Spec, family: str, text_only: bool, given: object, where: str) -> None:
+        self.spec, self.family, self.text_only = spec, family, text_only
+        self._given, self._where = given, where
+        self._compressed: Quantization | None = None
+
+    def weights(self) -> Quantization | None:
+        """Как квантованы веса; `None` — никак.
+
+        Errors: `ValueError` с именем файла и поля, если способ или поле quantization_config незнакомы.
+        """
+        if self._given:
+            # Импорт здесь: у большинства моделей веса не квантованы.
+            from nanolm.quantization_config import read
+
+            try:
+                self._compressed = read(self._given, self.spec, self.family)
+            except ValueError as error:
+                raise ValueError(f"{self._where}: {error}") from None
+            self._given = None
+        return self._compressed
+
+
+def describe(source: str | os.PathLike[str] | Config) -> Described:
+    """То же чтение, что у `load`, но формат весов пока не разобран.
+
+    Errors: те же, что у `from_config`, кроме ошибок quantization_config.
+    """
     if isinstance(source, (str, os.PathLike)):
         path = os.fspath(source)
         return _model(_read(path), _label(path))
@@ -62,10 +101,10 @@ def _read(path: str) -> Config:
     return _parsed(_bytes(path), _label(path))
 
 
-def from_text(text: str, where: str = "config.json") -> tuple[Spec, Quantization | None]:
-    """То же, что `load`, из содержимого файла: на странице его читает браузер. `where` — имя для ошибки.
+def from_text(text: str, where: str = "config.json") -> Described:
+    """То же, что `describe`, из содержимого файла: на странице его читает браузер. `where` — имя для ошибки.
 
-    Errors: те же, что у `load`.
+    Errors: те же, что у `describe`.
     """
     if len(text) > MAX_CONFIG_BYTES:
         raise ValueError(f"{where}: больше {MAX_CONFIG_BYTES // 1024**2} МиБ, это не config.json")
@@ -129,12 +168,12 @@ def _reason(error: OSError) -> str:
     return reasons.get(errno.errorcode.get(error.errno or 0, ""), "ошибка ввода-вывода")
 
 
-def _model(config: Config, where: str) -> tuple[Spec, Quantization | None]:
-    compressed = config.get("quantization_config")
+def _model(config: Config, where: str) -> Described:
+    compressed, pictures = config.get("quantization_config"), bool(config.get("vision_config"))
     family = config.get("model_type")
     if isinstance(family, str) and family in WRAPPERS:
         config = _text_part(config, family, where)
-        family = config["model_type"]
+        family, pictures = config["model_type"], True
     if not isinstance(family, str) or family not in FAMILIES:
         raise ValueError(
             f"{where}: model_type = {shown(family)}: семейство не поддерживается; "
@@ -143,16 +182,9 @@ def _model(config: Config, where: str) -> tuple[Spec, Quantization | None]:
     compressed = compressed or config.get("quantization_config")
     try:
         spec = FAMILIES[family](_Fields({**ABSENT.get(family, {}), **config}))
-        return spec, _quantization(compressed, spec, family) if compressed else None
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
-
-
-def _quantization(given: object, spec: Spec, family: str) -> Quantization:
-    """Формат весов. Импорт здесь: у большинства моделей они не квантованы."""
-    from nanolm.quantization_config import read
-
-    return read(given, spec, family)
+    return Described(spec, family, pictures, compressed, where)
 
 
 #: Модель с картинками → семейство языковой части, если она его не называет; связан ли эмбеддинг, если об этом
@@ -581,17 +613,12 @@ def preset(name: str) -> Spec:
 
     Errors: `ValueError` с похожими именами, если такой нет.
     """
-    return from_config(_preset_config(name))
+    return describe_preset(name).spec
 
 
-def family(source: str, known: bool) -> str:
-    """Семейство (`model_type`): пресета (`known`) или config.json, у модели с картинками — языковой части.
-
-    Errors: те же, что у `preset` и `from_config`.
-    """
-    config = _preset_config(source) if known else _read(source)
-    name = str(config.get("model_type"))
-    return str(_text_part(config, name, _label(source))["model_type"]) if name in WRAPPERS else name
+def describe_preset(name: str) -> Described:
+    """Известная модель вместе с семейством. Errors: те же, что у `preset`."""
+    return describe(_preset_config(name))
 
 
 def _preset_config(name: str) -> Config:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import ast
+import io
+import itertools
 import json
 import os
 import re
@@ -165,6 +167,32 @@ def test_compressed_config_file(run: Callable[..., Answer], tmp_path: Path) -> N
         assert found["rows"]["weights"] == inference_memory(spec, weights=name)["weights"]
         assert found.get("quantization") == name
     assert "Память вывода, bf16, веса awq-4-64" in run("--config", str(config))[1]
+
+
+def test_unknown_quantization_has_a_way_out(run: Callable[..., Answer], tmp_path: Path) -> None:
+    """Незнакомый способ — отказ, который называет выход: с --quantize модель считается без разбора файла весов."""
+    config = tmp_path / "config.json"
+    for given in ({"quant_method": "hqq"}, [4]):
+        described = {**presets()["llama-3-8b"]["config"], "quantization_config": given}
+        config.write_text(json.dumps(described), encoding="utf-8")
+        code, output, errors = run("--config", str(config))
+        check_refusal((code, output, errors.replace(str(tmp_path), "")), "--config: ", "quantization_config")
+        assert ("--quantize none" in errors) is isinstance(given, dict)
+        for name in ("none", "nf4"):
+            found = run("--config", str(config), "--quantize", name, "--json")
+            assert found == run("--preset", "llama-3-8b", "--quantize", name, "--json")
+            assert found[0] == 0
+
+
+def test_only_the_text_part_is_said(run: Callable[..., Answer], tmp_path: Path) -> None:
+    """Обёртка с картинками: одна строка в сводке, в JSON — ничего."""
+    text = presets()["llama-2-7b"]["config"]
+    config, said = tmp_path / "config.json", "посчитана только текстовая часть модели\n"
+    for described in ({"model_type": "llava", "text_config": text}, {**text, "vision_config": {"depth": 2}}):
+        config.write_text(json.dumps(described), encoding="utf-8")
+        assert run("--config", str(config))[1].count(said) == 1
+        assert run("--config", str(config), "--json") == run("--preset", "llama-2-7b", "--json")
+    assert said not in run("--preset", "llama-2-7b")[1]
 
 
 @pytest.mark.parametrize(("written", "tokens"), [("15e12", 15 * 10**12), ("1000", 1000), ("1e3", 1000), ("+5", 5)])
@@ -609,6 +637,7 @@ def test_budget_refuses_what_it_would_ignore(nanolm: Any, words: tuple[str, ...]
         ("--V 9 --D 8 --L 1 --N 2 --qk-norm --norm-bias --implementation transformers", "--norm-bias = True: память"),
         ("--preset gemma-2b --implementation transformers", "--implementation = 'transformers': память transformers"),
         ("--preset llama-3.2-1b --lora-rank 8", "--lora-rank = 8: адаптеры описаны для transformers"),
+        ("--preset llama-3.2-1b --lora-targets nonsense", "--lora-targets: матрицы с адаптерами нужны вместе с рангом"),
         ("--preset llama-3.2-1b --implementation jax", "--implementation: 'jax': нужно одно из"),
         ("--preset llama-3.2-1b --implementation transformers --lora-rank 8 --lora-targets head", "--lora-targets"),
     ],
@@ -620,16 +649,20 @@ def test_implementation_refuses_by_flag(flags: str, message: str, capsys: pytest
     assert message in capsys.readouterr().err
 
 
-def test_implementation_reads_the_family_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_implementation_reads_the_family_of_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Один и тот же размер: llama описана, gemma — нет."""
     sizes = {
         "vocab_size": 97, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
         "num_key_value_heads": 4, "intermediate_size": 64, "head_dim": 8, "max_position_embeddings": 64,
     }  # fmt: skip
     path = tmp_path / "config.json"
-    for family in ("llama", "gemma"):
-        path.write_text(json.dumps({**sizes, "model_type": family}), encoding="utf-8")
-        argv = ["--config", str(path), "--implementation", "transformers", "--json"]
+    for family, source in itertools.product(("llama", "gemma"), (str(path), "-")):
+        text = json.dumps({**sizes, "model_type": family})
+        path.write_text(text, encoding="utf-8")
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        argv = ["--config", source, "--implementation", "transformers", "--json"]
         if family == "llama":
             assert cli.budget(argv, "nanolm budget") == 0
             assert json.loads(capsys.readouterr().out)["memory"]["implementation"] == "transformers"

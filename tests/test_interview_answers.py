@@ -82,6 +82,30 @@ DAY = 86_400
         ("  16   ГБ  ", SIZE, 16e9),
         ("16 ГБ.", SIZE, 16e9),
         ("14.", BATCH, 14),
+        ("8,874.30 млн", COUNT, 8874.3e6),
+        ("8.874,30 млн", COUNT, 8874.3e6),
+        ("3,456.00 МиБ", SIZE, 3456 * 2**20),
+        ("3.456,00 МиБ", SIZE, 3456 * 2**20),
+        ("4,881.02 ч", TIME, 4881.02 * 3600),
+        ("1,234,567.89 Б", SIZE, 1234567.89),
+        ("1 234,567 Б", SIZE, 1234.567),
+        ("0,125 Б", SIZE, 0.125),
+        ("1,234e9 Б", SIZE, 1.234e9),
+        ("1,234·10⁹ Б", SIZE, 1.234e9),
+        *((f"3 {unit}", SIZE, 3e3) for unit in ("кбайт", "кБайта", "килобайт", "kbytes", "kilobytes", "KB")),
+        *((f"3 {unit}", SIZE, 3e6) for unit in ("Мбайт", "Мбайта", "мегабайт", "Mbyte", "megabytes", "megabyte")),
+        *((f"3 {unit}", SIZE, 3e9) for unit in ("Гбайт", "ГБайт", "гигабайта", "GBytes", "gigabyte", "gigabytes")),
+        *((f"3 {unit}", SIZE, 3 * 2**10) for unit in ("Кибайт", "кибибайт", "kibibyte", "kibibytes", "KiBytes")),
+        *((f"3 {unit}", SIZE, 3 * 2**20) for unit in ("Мибайт", "мебибайта", "mebibyte", "mebibytes")),
+        *((f"3 {unit}", SIZE, 3 * 2**30) for unit in ("Гибайт", "Гибайта", "gibibyte", "gibibytes")),
+        *((f"8,03 {unit}", COUNT, 8.03e9) for unit in ("bn", "Bn", "G", "billions", "bn params", "млрд шт.")),
+        ("8.03 M", COUNT, 8.03e6),
+        ("8.03T", COUNT, 8.03e12),
+        ("8030 шт", COUNT, 8030),
+        ("14 шт.", BATCH, 14),
+        *((f"12 {unit}", TIME, 0.012) for unit in ("msec", "milliseconds", "мсек", "миллисекунда")),
+        *((f"12 {unit}", TIME, 12e-6) for unit in ("usec", "microseconds", "µsec", "микросекунд")),
+        *((f"{sign}64", BATCH, 64) for sign in ("B = ", "B=", "= ", "≈ ", "~", "Ответ: ", "ответ — ", "итого ")),
     ],
 )
 def test_reading(text: str, dimension: Dimension, value: float) -> None:
@@ -105,12 +129,50 @@ def test_reading(text: str, dimension: Dimension, value: float) -> None:
         ("да", True, None),
         ("нет", False, None),
         ("130 ГБ", None, 130e9),
+        ("130 ГБ, нет", False, 130e9),
+        ("130 ГБ нет", False, 130e9),
+        ("130 ГБ — не поместится.", False, 130e9),
+        ("130 ГБ (не влезет)", False, 130e9),
+        ("130 ГБ, поэтому не хватит", False, 130e9),
+        ("15 ГБ, да", True, 15e9),
+        ("Ответ: нет, 130 ГБ", False, 130e9),
+        ("ответ: да, 15 ГБ.", True, 15e9),
+        ("нет (нужно 130 ГБ)", False, 130e9),
+        ("нет (130 ГБ).", False, 130e9),
+        ("нет, потребуется 130 ГБ", False, 130e9),
+        ("нет, не хватит, 130 ГБ", False, 130e9),
+        *((f"{verb}, 15 ГБ", True, 15e9) for verb in ("помещается", "влезает", "влезет", "хватит", "хватает", "fits")),
+        *((f"не {verb}, 130 ГБ", False, 130e9) for verb in ("помещается", "влезает", "хватит", "хватает", "войдёт")),
+        ("не помещается", False, None),
     ],
 )
 def test_reading_a_conclusion(text: str, fits: bool | None, value: float | None) -> None:
     found = read(text, SIZE)
     assert (found.trouble, found.fits) == ("", fits)
     assert found.value == (value if value is None else pytest.approx(value))
+
+
+@pytest.mark.parametrize("text", ["не знаю", "Не знаю.", "я не помню", "не знаю, 15 ГБ"])
+def test_giving_up_is_not_a_no(text: str) -> None:
+    for kind in ("kv", "fit"):
+        verdict = judge(problem(1, 2, kind), text)
+        assert verdict.state == "unclear"
+        assert "подсказку или решение" in verdict.text
+
+
+@pytest.mark.parametrize(
+    ("text", "dimension", "said"),
+    [
+        ("2 месяца", TIME, "в месяце от 28 до 31 суток"),
+        ("57,36 G", SIZE, "«G» может быть и ГБ, и ГиБ"),
+        ("да, 15 ГБ, нет", SIZE, "и «да», и «нет»"),
+        ("да, не поместится, 15 ГБ", SIZE, "и «да», и «нет»"),
+        ("не 15 ГБ", SIZE, "не вижу числа"),
+        ("14. нет, 15 ГБ", SIZE, "не знаю единицы"),
+    ],
+)
+def test_trouble_is_named(text: str, dimension: Dimension, said: str) -> None:
+    assert said in read(text, dimension).trouble
 
 
 @pytest.mark.parametrize(
@@ -128,6 +190,48 @@ def test_every_spelling_is_reachable(dimension: Dimension) -> None:
     for spelling, scale in dimension.spellings.items():
         if spelling:
             assert read(f"3 {spelling}", dimension).scale == scale
+
+
+# --- два смысла ---------------------------------------------------------------------------------
+
+
+def cache_of(size: float) -> Problem:
+    """Задача о кеше в ГиБ, в которой верный ответ — `size` байт."""
+    task = problem(1, 2, "kv")
+    task.answer, task.mistakes = size, ()
+    return task
+
+
+@pytest.mark.parametrize("text", ["65,536 Б", "65.536 Б", "≈ 65,536 байт"])
+def test_the_right_one_of_two_readings_is_taken(text: str) -> None:
+    assert judge(cache_of(65536), text).state == "correct"
+    assert judge(cache_of(65.5), text).state == "correct"
+
+
+@pytest.mark.parametrize("text", ["65,536 Б", "65.536 Б", "65,536", "65,536 ГБ"])
+def test_neither_of_two_readings_is_guessed(text: str) -> None:
+    verdict = judge(cache_of(3e15), text)
+    assert (verdict.state, verdict.mistake) == ("unclear", "")
+    assert f"{text[:6]} — это 65\u00a0536 или 65,5?" in verdict.text
+
+
+def test_bare_twofold_number() -> None:
+    assert judge(cache_of(65.5 * 2**30), "65,536").state == "correct"
+    assert judge(cache_of(65536 * 2**30), "65,536").state == "correct"
+    # Верны оба смысла: 65 536 Б и 65,536 кБ.
+    assert judge(cache_of(65536), "65,536").state == "unclear"
+
+
+@pytest.mark.parametrize("text", ["65 536 Б", "65,54 Б", "65,5360 Б", "65,536e0 Б", "0,536 Б", "1,065,536 Б"])
+def test_one_reading_is_judged_as_wrong(text: str) -> None:
+    assert judge(cache_of(3e15), text).state == "wrong"
+
+
+def test_mistake_is_recognised_in_one_of_two_readings() -> None:
+    task = problem(1, 2, "kv")
+    one = task.mistakes[0]
+    task.answer, one.value, task.mistakes = 3e15, 8.874 * 2**30, (one,)
+    assert judge(task, "8,874 ГиБ").mistake == one.id
 
 
 # --- приговор -----------------------------------------------------------------------------------
@@ -165,7 +269,7 @@ def test_tolerance_is_what_is_promised(kind: str, level: int) -> None:
     task = problem(5, level, kind)
     for share, state in ((0.98, "correct"), (-0.98, "correct"), (1.02, "wrong"), (-1.02, "wrong")):
         amount = task.answer * (1 + task.tolerance * share) / task.dimension.units[task.unit]
-        text = f"{amount!r} {task.unit}"
+        text = f"{amount:.9e} {task.unit}"
         verdict = judge(task, text if task.fits is None else f"{'да' if task.fits else 'нет'}, {text}")
         assert verdict.state == state, (text, verdict)
     assert task.accuracy in task.question
@@ -219,7 +323,7 @@ def test_right_number_wrong_unit_of_the_same_quantity() -> None:
 
 def test_power_of_ten() -> None:
     task = problem(1, 2, "crossover")
-    assert judge(task, f"{task.answer * 10:.6g}").mistake == "power-of-ten"
+    assert judge(task, f"{task.answer * 10:.9g}").mistake == "power-of-ten"
     assert judge(task, f"{task.answer / 1000:.6g}").mistake == "power-of-ten"
 
 
@@ -251,6 +355,19 @@ def test_conclusion(level: int) -> None:
         assert judge(task, right).state == judge(task, wrong).state == judge(task, amount).state == "unclear"
         # По приговору о голом «да» не угадать, верно ли оно.
         assert str(judge(task, right)) == str(judge(task, wrong))
+
+
+def test_wrong_number_alone_reminds_of_the_conclusion() -> None:
+    """Не ответили «да» или «нет» — об этом сказано и тогда, когда число неверно."""
+    for seed in range(10):
+        task = problem(seed, 2, "fit")
+        for value in (task.answer * 1.37, task.mistakes[0].value):
+            amount = f"{value / task.dimension.units[task.unit]:.5f} {task.unit}"
+            alone, whole = judge(task, amount), judge(task, f"нет, {amount}")
+            assert alone.state == whole.state == "wrong"
+            assert "«да» или «нет»" in alone.hint
+            assert "«да» или «нет»" not in whole.hint
+    assert "«да»" not in str(judge(problem(1, 2, "kv"), "1 КиБ"))
 
 
 def test_conclusion_where_nobody_asked() -> None:

@@ -101,6 +101,19 @@ def test_end_of_input_and_goodbye(talk: Callable[..., Answer], lines: list[str])
     assert output.endswith("Верно с первого раза: 0 из 0.\n")
 
 
+def test_attempted_task_is_counted_on_leaving(talk: Callable[..., Answer]) -> None:
+    """Как на странице: на задачу ответили, пусть неверно и бросили, — она в счёте; непонятое не в счёт."""
+    arguments = ("--seed", "5", "--level", "2", "--kind", "kv")
+    for lines, score in (
+        (["1 КиБ", "2 КиБ", "выход"], "0 из 1"),
+        (["1 КиБ"], "0 из 1"),
+        (["42 попугая", "?", "выход"], "0 из 0"),
+        ([problem(5, 2, "kv").expected, "1 КиБ", "выход"], "1 из 2"),
+    ):
+        _, output, _ = talk(lines, *arguments)
+        assert output.endswith(f"Верно с первого раза: {score}.\n"), lines
+
+
 def test_seed_is_told_when_it_was_not_given(talk: Callable[..., Answer]) -> None:
     _, output, _ = talk([""], "--count", "1")
     seed = int(output.split("Зерно ")[1].split(",")[0])

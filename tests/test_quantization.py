@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -323,6 +324,13 @@ def test_compressed_tensors(fields: dict[str, Any], shape: Callable[[int, int], 
     assert inference_memory(LLAMA, weights=compressed)["weights"] == matrices + rest
 
 
+def test_dense_sparsity_changes_nothing() -> None:
+    fields = linear(num_bits=4, strategy="channel")
+    dense = {**fields, "sparsity_config": {"format": "dense", "global_sparsity": 0.1, "ignore": []}}
+    one, other = (inference_memory(LLAMA, weights=compressed_llama(**given)) for given in (fields, dense))
+    assert one["weights"] == other["weights"]
+
+
 def test_static_activations_add_a_scale_for_every_matrix() -> None:
     """activation_scheme = static: по одному fp32 на матрицу."""
     moving, static = (compressed_llama(**{**FP8, "activation_scheme": kind}) for kind in ("dynamic", "static"))
@@ -393,6 +401,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"quant_method": "gptq", "bits": 4, "dynamic": {"-:.*": {}}}, "dynamic = "),
     ({"quant_method": "gptq", "bits": 4, "checkpoint_format": "marlin"}, "checkpoint_format = 'marlin'"),
     ({"quant_method": "gptq", "bits": 4, "modules_in_block_to_quantize": [3]}, "modules_in_block_to_quantize: нужен"),
+    ({"quant_method": "gptq", "bits": 4, "modules_in_block_to_quantize": []}, "quantize = []: ни одно"),
+    (
+        {"quant_method": "gptq", "bits": 4, "modules_in_block_to_quantize": [["attn.c_attn"]]},
+        "modules_in_block_to_quantize = [['attn.c_attn']]: ни одно имя не подходит; модули слоя: self_attn.q_proj, ",
+    ),
     ({"quant_method": "awq", "version": "gemv"}, "version = 'gemv': нужно одно из: gemm"),
     ({"quant_method": "awq", "bits": 3}, "bits = 3"),
     ({"load_in_4bit": True, "load_in_8bit": True}, "ровно у одного из двух"),
@@ -415,6 +428,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({**linear(num_bits=4), "config_groups": {"a": {"targets": ["Linear"]}}}, "config_groups: нужны weights"),
     (linear("nvfp4-pack-quantized", num_bits=4), "format = 'nvfp4-pack-quantized'"),
     ({**linear(num_bits=4), "kv_cache_scheme": {"num_bits": 8}}, "kv_cache_scheme"),
+    ({**linear(num_bits=4), "sparsity_config": {"format": "sparse-24-bitmask"}}, "sparsity_config = "),
+    ({**linear(num_bits=4), "sparsity_config": "dense"}, "sparsity_config = 'dense'"),
 ]  # fmt: skip
 
 
@@ -455,7 +470,8 @@ def test_matrix_the_format_cannot_pack_is_refused() -> None:
 PATTERNS = [
     "lm_head", "gate", "mlp.gate", "model.layers.1", "model.layers.1.mlp", "model.layers.*.self_attn", "q_proj",
     "self_attn.q_proj", "model.layers.1*", "layers.1.mlp.up_proj", "mlp", "model", "model.layers.10.mlp.gate_proj",
-    r"model\.layers\.2", "proj", ".*down_proj", "model.layers.2$", "1.mlp.up_proj",
+    r"model\.layers\.2", "proj", ".*down_proj", "model.layers.2$", "1.mlp.up_proj", "model.layers.1.", "model.layers",
+    "model_layers.1", "self.attn.q_proj", "....self_attn", "model.layers.1.self.attn", "m.del.layers.1.mlp",
 ]  # fmt: skip
 MODULES = [
     f"model.layers.{i}.{name}"
@@ -470,6 +486,57 @@ def test_exceptions_match_as_in_transformers(pattern: str) -> None:
     ours = _matcher({"skip": [pattern]}, "skip")
     for module in (*MODULES, "lm_head"):
         assert ours(module) is not theirs(module, [pattern]), module
+
+
+#: Вид исключения, его запись, сколько слоёв оно оставляет как есть и какой длины список уже слишком длинный.
+LONG: list[tuple[str, str, int, float]] = [
+    ("names", "model.layers.{}.input_layernorm", 0, math.inf),
+    ("dots", "model.layers.{}.", 32, math.inf),
+    ("escaped", r"model\.layers\.{}\.mlp", 32, 10_000),
+    ("ends", "model.layers.{}$", 0, 10_000),
+    ("stars", "model.layers.{}.*mlp", 32, 513),
+    ("regex", "re:model.layers.{}.mlp", 32, 10_000),
+]
+
+
+@pytest.mark.parametrize("count", [513, 10_000])
+@pytest.mark.parametrize(("kind", "name", "layers", "most"), LONG, ids=[row[0] for row in LONG])
+def test_long_lists_are_answered_or_refused_promptly(
+    kind: str, name: str, layers: int, most: float, count: int
+) -> None:
+    """Длиннее кеша модуля re (512): каждое правило собирается один раз, имена сравниваются без него."""
+    items = [name.format(i) for i in range(count)]
+    exact = {**linear("int-quantized", num_bits=8, strategy="channel"), "ignore": items}
+    fields = exact if kind == "regex" else {**FP8, "modules_to_not_convert": items}
+    started = time.process_time()
+    if count >= most:
+        with pytest.raises(ValueError, match="список слишком длинный"):
+            compressed_llama(**fields)
+    else:
+        assert set(compressed_llama(**fields).kept.values()) == ({layers} if layers else set())
+    assert time.process_time() - started < 2
+
+
+def test_long_list_of_exact_names() -> None:
+    """У compressed-tensors имя без «re:» — это имя целиком."""
+    items = [f"model.layers.{i}.input_layernorm" for i in range(10_000)]
+    fields = linear("int-quantized", num_bits=8, strategy="channel")
+    started = time.process_time()
+    assert compressed_llama(**{**fields, "ignore": items}).kept == {}
+    inside = [*items, *(f"model.layers.{i}.mlp.up_proj" for i in range(7)), "model.layers.9"]
+    assert compressed_llama(**{**fields, "ignore": inside}).kept == {"up": 7}
+    assert time.process_time() - started < 2
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.text("model.layers10_pq-", min_size=1, max_size=9), min_size=1, max_size=6), st.sampled_from(MODULES)
+)
+def test_names_match_as_the_regular_expression_would(items: list[str], module: str) -> None:
+    """Независимый ответ — выражение, которым имя проверяет transformers: точка в нём значит «любой знак»."""
+    items = [*items, module[: len(items[0]) * 4]]
+    expected = any(re.match(rf"(?:{item})(?:(?<=\.)|(?=\.|$))", module) or module.endswith(item) for item in items)
+    assert _matcher({"skip": items}, "skip")(module) is expected
 
 
 SMALL = {

@@ -307,3 +307,13 @@ def test_document_names_the_implementation_and_the_adapters() -> None:
     # Без адаптеров квантование — только про вывод.
     plain = Question(spec, S=2048, recipe="bf16", implementation="transformers", weights="nf4-double")
     assert plain.training["weights"] == 2 * plain.parameters.total
+
+
+def test_lora_says_that_flops_are_those_of_full_training() -> None:
+    spec = Spec(V=100, D=64, L=2, N=4, F=128)
+    remark = "FLOPs и время — как при обучении всех весов"
+    plain, adapted = (
+        text(Question(spec, S=16, gpu="h100-sxm", tokens=1000, implementation="transformers", lora_rank=r))
+        for r in (0, 4)
+    )
+    assert (plain.count(remark), adapted.count(remark)) == (0, 2)

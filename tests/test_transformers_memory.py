@@ -160,6 +160,19 @@ def test_saved_bytes_equal_what_autograd_keeps(family: str, attention: str, reci
 
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize("attention", KERNELS)
+@pytest.mark.parametrize("B", [1, 2])
+@pytest.mark.parametrize("targets", [(), ATTENTION, ("value",)])
+def test_one_head_is_repeated_without_a_copy(targets: tuple[str, ...], B: int, attention: str, recipe: str) -> None:
+    """K = 1: размноженные ключи и значения — вид, пока их не приведут или не уложат; и B = 1 у сдвинутых ответов."""
+    for family, K in (("mistral, window 5", 1), ("qwen3", 1), ("llama", 2)):
+        model, spec = build(family, attention, recipe, num_key_value_heads=K)
+        options: dict[str, Any] = {"lora_rank": RANK, "lora_targets": targets} if targets else {}
+        found = saved_tensor_bytes(spec, B, 16, recipe, attention, implementation="transformers", **options)
+        assert sum(found.values()) == measured(adapt(model, targets) if targets else model, recipe, B=B)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("attention", KERNELS)
 def test_saved_bytes_with_checkpointing(attention: str, recipe: str) -> None:
     model, spec = build("llama", attention, recipe)
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -424,7 +437,7 @@ def test_inference_refusals(options: dict[str, Any], message: str) -> None:
 
 def test_arrays_give_the_same_as_numbers() -> None:
     numpy = pytest.importorskip("numpy")
-    spec = PLAIN.replace(window=(None, 8, 8))
+    spec = PLAIN.replace(window=(None, 8, 8), K=1)
     batch, context = numpy.array([1, 2, 3]), numpy.array([4, 8, 32])
     options: dict[str, Any] = {"implementation": "transformers"}
     training = training_memory(spec, batch, context, **options).total

@@ -20,6 +20,8 @@ from nanolm.zoo import (
     TEXT_DEFAULTS,
     WRAPPERS,
     aliases,
+    describe,
+    describe_preset,
     from_config,
     from_text,
     load,
@@ -549,6 +551,25 @@ def test_old_falcon_ignores_the_number_of_key_heads() -> None:
     assert falcon["num_attention_heads"] == from_config(falcon).K
 
 
+def test_description_reads_the_weights_only_when_asked() -> None:
+    """Геометрия и семейство известны и у файла с незнакомым квантованием; отказ — когда спросят о весах."""
+    config = {**presets()["llama-3-8b"]["config"], "quantization_config": {"quant_method": "hqq"}}
+    found = describe(config)
+    assert found.spec == preset("llama-3-8b")
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"^config: quantization_config: quant_method = 'hqq'.* --quantize none$"):
+            found.weights()
+
+
+def test_description_names_the_part_that_is_counted() -> None:
+    text = {**presets()["llama-2-7b"]["config"]}
+    assert describe({"model_type": "llava", "text_config": text}).text_only
+    assert describe({"model_type": "llava", "text_config": text}).family == "llama"
+    assert describe({**text, "vision_config": {"hidden_size": 8}}).text_only
+    assert not describe({**text, "vision_config": None}).text_only
+    assert describe_preset("phi-3-mini").family == "phi3"
+
+
 def test_text_of_a_file_is_read_as_the_file(tmp_path: Path) -> None:
     """Страница разбирает то же, что и командная строка: с меткой UTF-8, со сжатием весов, с той же ошибкой."""
     packed = {"quant_method": "gptq", "bits": 4, "group_size": 128}
@@ -556,9 +577,11 @@ def test_text_of_a_file_is_read_as_the_file(tmp_path: Path) -> None:
     text = "\ufeff" + json.dumps(config)
     path = tmp_path / "config.json"
     path.write_text(text, encoding="utf-8")
-    (spec, compressed), (expected, named) = from_text(text), load(path)
-    assert spec == expected
+    found, (expected, named) = from_text(text), load(path)
+    compressed = found.weights()
+    assert (found.spec, found.family, found.text_only) == (expected, "llama", False)
     assert compressed is not None
+    assert found.weights() is compressed
     assert named is not None
     assert compressed.name == named.name
     with pytest.raises(ValueError, match=r"^мой файл: это не JSON: строка 2, столбец 1$"):

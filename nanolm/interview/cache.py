@@ -71,12 +71,16 @@ def cache_of(title: str, spec: Spec, B: int, S: int, dtype: str, one_token: bool
     """Кеш обычного внимания без окон."""
     account = kv_cache_bytes(spec, B, S, dtype)
     answer, unit = account.total, unit_for(account.total)
-    what = "добавляет каждый новый токен" if one_token else models.sequences(B, S)
+    question = (
+        "Сколько памяти добавляет к кешу KV каждый новый токен"
+        if one_token
+        else f"Сколько памяти займёт кеш KV {models.sequences(B, S)}"
+    )
     token = kv_cache_bytes(spec, 1, 1, dtype).total
     scale = "" if one_token else f"Токенов B·S = {units.number(B * S)}: умножьте на них."
     return Problem(
         title="Кеш KV одного токена" if one_token else "Кеш KV",
-        text=f"{models.about(title)} Сколько кеша KV {what}? Кеш хранится {precision(dtype)}. Ответ — в {unit}.",
+        text=f"{models.about(title)} {question}? Кеш хранится {precision(dtype)}. Ответ — в {unit}.",
         given=[*given(spec, "DLNKH"), *([] if one_token else token_batch(B, S))],
         dimension=SIZE, unit=unit, answer=answer, tolerance=0.05 if spec.K == spec.N else 0.03,
         rows=in_binary(rows_of(account.details, "Б"), unit),
@@ -125,7 +129,7 @@ def sliding(dice: Dice) -> Problem:
     return Problem(
         title="Кеш KV с окнами",
         text=f"{models.about(title)} {units.counted(full, 'слой видит', 'слоя видят', 'слоёв видят')} весь контекст, "
-        f"остальные — окно W. {rule} Сколько кеша KV {models.sequences(B, S)}? "
+        f"остальные — окно W. {rule} Сколько памяти займёт кеш KV {models.sequences(B, S)}? "
         f"Кеш хранится {precision('bf16')}. Ответ — в {unit}.",
         given=[*given(spec, "LNKH"), ("W", "ширина окна", units.number(W)), *token_batch(B, S)],
         dimension=SIZE, unit=unit, answer=account.total, tolerance=0.03,
@@ -174,7 +178,7 @@ def latent(dice: Dice) -> Problem:
         mistakes = [Mistake("latent-compressed", other), Mistake("factor-two-forgotten", account["key"], False)]
     return Problem(
         title="Кеш латентного внимания",
-        text=f"{models.about(title)} {rule} Сколько кеша {models.sequences(B, S)}? "
+        text=f"{models.about(title)} {rule} Сколько памяти займёт кеш {models.sequences(B, S)}? "
         f"Кеш хранится {precision('bf16')}. Ответ — в {unit}.",
         given=[*given(spec, "LNHCRU"), *token_batch(B, S)],
         dimension=SIZE, unit=unit, answer=answer, tolerance=0.03, rows=in_binary(rows_of(lines, "Б"), unit),

@@ -2,12 +2,15 @@
 
 Сначала ответ сравнивается с верным, потом с числами названных ошибок, потом с верным числом в чужой единице, и лишь
 тогда говорится просто «неверно». Верного числа приговор не выдаёт: решение учащийся откроет сам.
+
+У записи «65,536» два смысла. Если верен или узнан ровно один, то он и имелся в виду; иначе ответ не угадывается.
 """
 
 from __future__ import annotations
 
-from nanolm.interview.problem import NARROWER
-from nanolm.interview.quantity import Reading, read
+from nanolm import units
+from nanolm.interview.problem import NARROWER, shown
+from nanolm.interview.quantity import Reading, read, trimmed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,12 +38,17 @@ class Verdict:
 def judge(problem: Problem, text: str) -> Verdict:
     """Верен ли ответ `text`. Годится любая строка: исключений не бывает."""
     reading = read(str(text), problem.dimension)
-    return _unreadable(problem, reading) or _number(problem, reading)
+    verdict = _unreadable(problem, reading) or _twofold(problem, reading) or _number(problem, reading)
+    if verdict.state == WRONG and problem.fits is not None and reading.fits is None:
+        verdict.hint = f"{verdict.hint} Нужен и вывод: «да» или «нет».".lstrip()
+    return verdict
 
 
 def _unreadable(problem: Problem, reading: Reading) -> Verdict | None:
     """Чего в ответе не хватает, чтобы его судить."""
     expected = f"Нужен ответ вида «{problem.example}»."
+    if reading.gave_up:
+        return Verdict(UNCLEAR, "Тогда посмотрите подсказку или решение.")
     if reading.trouble:
         return Verdict(UNCLEAR, f"Не понял: {reading.trouble}.", expected)
     if reading.number is None:
@@ -50,18 +58,48 @@ def _unreadable(problem: Problem, reading: Reading) -> Verdict | None:
     return None
 
 
+def _twofold(problem: Problem, reading: Reading) -> Verdict | None:
+    """Выбрать смысл числа, у которого их два, и записать его в `reading`; не выбрать — сказать об этом."""
+    if reading.number is None or reading.other is None:
+        return None
+    fraction, grouped = reading.number, reading.other
+    of_fraction, of_grouped = (_familiar(problem, reading, number) for number in (fraction, grouped))
+    reading.number = grouped if of_grouped > of_fraction else fraction
+    if of_grouped != of_fraction or reading.foreign:
+        return None
+    small, large = trimmed(units._significant(abs(fraction), 3)), shown(round(abs(grouped)))
+    text = f"Не понял: {reading.written.strip()} — это {large} или {small}?"
+    return Verdict(UNCLEAR, text, "Разряды отделяйте пробелом, а дробь округлите до двух знаков.")
+
+
+def _familiar(problem: Problem, reading: Reading, number: float) -> int:
+    """Насколько знакомо число: верное — 3, число ошибки — 2, верное в другой единице — 1, иное — 0."""
+    reading.number = number
+    value, _ = _taken(problem, reading)
+    if _right(problem, value):
+        return 3
+    if _mistake(problem, value) is not None:
+        return 2
+    return int(_other_unit(problem, number) is not None)
+
+
+def _taken(problem: Problem, reading: Reading) -> tuple[float, str]:
+    """Величина в основных единицах и замечание. Без единицы число читается в той, о которой спросили."""
+    assert reading.number is not None
+    value = reading.value
+    if value is not None and (reading.unit or _right(problem, value)):
+        return value, ""
+    note = f"Единицу называйте всегда: принял за {problem.unit}." if problem.unit else ""
+    return reading.number * problem.dimension.units[problem.unit], note
+
+
 def _number(problem: Problem, reading: Reading) -> Verdict:
     """Приговор числу: с единицей, с чужой единицей или без неё."""
     assert reading.number is not None
     if reading.foreign:
         return _foreign(problem, reading)
-    value = reading.value
-    bare, note = not reading.unit, ""
-    if bare and (value is None or not _right(problem, value)):
-        # Без единицы число читается в той, о которой спросили.
-        value = reading.number * problem.dimension.units[problem.unit]
-        note = f"Единицу называйте всегда: принял за {problem.unit}." if problem.unit else ""
-    assert value is not None
+    bare = not reading.unit
+    value, note = _taken(problem, reading)
     if _right(problem, value):
         return _conclusion(problem, reading, note)
     mistake = _mistake(problem, value)

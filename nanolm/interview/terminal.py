@@ -98,18 +98,19 @@ def _practice(seed: int, args: argparse.Namespace, count: int | None) -> int:
     while count is None or asked < count:
         task = problem((seed + asked) % (LAST_SEED + 1), args.level, args.kind)
         _say(f"\nЗадача {asked + 1}. {task.question}")
-        verdicts = _ask(task, answers)
-        if verdicts is None:
+        verdicts, over = _ask(task, answers)
+        # Засчитывается первый прочитанный ответ: дальше уже подсказка. Задача, которую бросили, не ответив, не в счёт.
+        judged = [one.state == CORRECT for one in verdicts if one.state != UNCLEAR]
+        asked += bool(judged) or not over
+        right += judged[:1] == [True]
+        if over:
             break
-        asked += 1
-        # Засчитывается первый прочитанный ответ: дальше уже подсказка.
-        right += next((one.state == CORRECT for one in verdicts if one.state != UNCLEAR), False)
     _say(f"\nВерно с первого раза: {right} из {asked}.")
     return 0
 
 
-def _ask(task: Problem, answers: Iterator[str]) -> list[Verdict] | None:
-    """Спрашивать, пока не ответят верно или не сдадутся; `None` — ввод кончился."""
+def _ask(task: Problem, answers: Iterator[str]) -> tuple[list[Verdict], bool]:
+    """Спрашивать, пока не ответят верно или не сдадутся: приговоры и кончился ли ввод."""
     verdicts: list[Verdict] = []
     hints = iter(task.hints)
     for text in answers:
@@ -121,8 +122,8 @@ def _ask(task: Problem, answers: Iterator[str]) -> list[Verdict] | None:
             _say(str(verdicts[-1]))
         if not text or verdicts[-1].state == CORRECT:
             _say(task.solution)
-            return verdicts
-    return None
+            return verdicts, False
+    return verdicts, True
 
 
 def _session(seed: int, level: int) -> int:

@@ -37,7 +37,7 @@ def default() -> State:
 def form(state: State) -> str:
     """Поля формы; в пустых бледно написано, что подставится."""
     question, _ = ask(state)
-    return FORM.html(state, {} if question is None else placeholders(question))
+    return FORM.html(state, placeholders(state, question))
 
 
 # --- Ответ --------------------------------------------------------------------------------------
@@ -49,6 +49,7 @@ def answer(state: State, action: str | None = None) -> dict[str, Any]:
     goal = action.removeprefix("fit-") if action in ("fit-training", "fit-inference") else None
     question, errors = ask(state, goal)
     found: dict[str, Any] = {"errors": errors, "query": FORM.query(state)}
+    found["placeholders"] = placeholders(state, question)
     if action == "load":
         found["state"] = state
     if question is None:
@@ -58,7 +59,6 @@ def answer(state: State, action: str | None = None) -> dict[str, Any]:
         "slots": {**slots(state, question), "export": _export(line)},
         "files": {"nanolm.json": document(question)},
         "copies": {"command": line},
-        "placeholders": placeholders(question),
     }
 
 
@@ -97,7 +97,8 @@ def _source(state: State, q: Question) -> str:
     else:
         name = models.title(state["preset"]) if state["preset"] else "свои размеры"
     geometry = summary._geometry(q).removeprefix("Модель: ")
-    stored = "".join(f"<p>{escape(line)}.</p>" for line in summary._storage_remarks(q))
+    remarks = [*([summary.TEXT_ONLY] if q.text_only else []), *summary._storage_remarks(q)]
+    stored = "".join(f"<p>{escape(line)}.</p>" for line in remarks)
     return f'<p class="nanolm-source"><b>{escape(name)}</b>: {escape(geometry)}</p>{stored}'
 
 
@@ -195,7 +196,12 @@ def _flops(q: Question) -> str:
         ("внимание догоняет матрицы слоёв", _context(q.attention_crossover)),
     )
     shown = "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in facts)
-    return f"<dl>{shown}</dl>{rows.account('flops', q.flops, units.number)}"
+    return f"<dl>{shown}</dl>{_adapters(q)}{rows.account('flops', q.flops, units.number)}"
+
+
+def _adapters(q: Question) -> str:
+    """Оговорка о LoRA."""
+    return "".join(f"<p>{escape(line)}.</p>" for line in summary._adapter_remarks(q))
 
 
 def _context(crossover: int | None) -> str:
@@ -239,7 +245,7 @@ def _speed(q: Question) -> str:
             units.duration(step.compute_seconds),
         ),
     ]  # fmt: skip
-    tokens = f"{units.number(step.tokens_per_s, 0)} токенов/с на пакет"
+    tokens = f"{units.counted(step.tokens_per_s, 'токен', 'токена', 'токенов')}/с на пакет"
     body = (
         _interval("speed/prefill", "заполнение контекста", prefill),
         _interval("speed/decode", "шаг декодирования", decode),
@@ -278,7 +284,7 @@ def _time(q: Question) -> str:
     cost = "" if time.cost is None else rows.plain_row("цена", units.number(time.cost, 2))
     hours = rows.plain_row("GPU-часов", units.decimal(time.gpu_hours, 1))
     spent = rows.row("time/seconds", "время обучения", units.duration(time.seconds), lines)
-    return f'<div class="nanolm-rows">{spent}{hours}{cost}</div>'
+    return f'<div class="nanolm-rows">{spent}{hours}{cost}</div>{_adapters(q)}'
 
 
 def _export(line: str) -> str:

@@ -11,9 +11,10 @@ if TYPE_CHECKING:
 
     from nanolm.live.form import Options
     from nanolm.spec import Spec
+    from nanolm.zoo import Described
 
 _entries: dict[str, Any] = {}
-_specs: dict[str, Spec] = {}
+_described: dict[str, Described] = {}
 
 
 def entries() -> Mapping[str, Mapping[str, Any]]:
@@ -34,10 +35,15 @@ def spec(name: str) -> Spec:
 
     Errors: `ValueError` с похожими именами, если такой нет.
     """
-    if name not in _specs:
+    return describe(name).spec
+
+
+def describe(name: str) -> Described:
+    """Модель из списка вместе с семейством. Errors: те же, что у `spec`."""
+    if name not in _described:
         entry = entries().get(name)
-        _specs[name] = zoo.preset(name) if entry is None else zoo.from_config(entry["config"])
-    return _specs[name]
+        _described[name] = zoo.describe_preset(name) if entry is None else zoo.describe(entry["config"])
+    return _described[name]
 
 
 def options(own: str = "") -> Options:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from nanolm.quantization import Quantization
     from nanolm.summary import Question
+    from nanolm.zoo import Described
 
     State = dict[str, str]
     Errors = dict[str, str]
@@ -226,26 +226,31 @@ _BLAME = {
 _file: list[Any] = ["", None]
 
 
-def _from_file(text: str) -> tuple[Spec, Quantization | None]:
+def _from_file(text: str) -> Described:
     if _file[0] != text:
         _file[:] = [text, zoo.from_text(text)]
-    found: tuple[Spec, Quantization | None] = _file[1]
+    found: Described = _file[1]
     return found
 
 
 def ask(state: State, fit: str | None = None) -> tuple[Question | None, Errors]:
     """Вопрос по состоянию формы и ошибки по полям. Вопроса нет, если есть ошибки."""
     values, errors = _values(state)
+    errors = {**_missing(state, values, errors), **errors}
     if errors:
         return None, errors
     try:
-        spec, stored = _model(state, values)
-        named = None if state["quantize"] == "none" else state["quantize"]
-        weights = named if state["quantize"] else stored
+        source = _source(state)
+        changes = _changes(state, values)
+        spec = Spec(**changes) if source is None else source.spec.replace(**changes)
+        _check_family(source, values["implementation"])
+        named = None if state["quantize"] in ("", "none") else state["quantize"]
+        weights = named if state["quantize"] or source is None else source.weights()
         names = ("B", "S", *CHOICES, "gpu", "gpus", "tokens", "mfu", "price", "lora_rank", "lora_targets")
         given = {name: values[name] for name in names if values[name] is not None}
         block = 1 if values["kv_block"] is None else values["kv_block"]
-        return summary.Question(spec, **given, fit=fit, weights=weights, block=block), {}
+        text_only = source is not None and source.text_only
+        return summary.Question(spec, **given, fit=fit, weights=weights, block=block, text_only=text_only), {}
     except ValueError as error:
         return None, {FORM.blame(str(error), _BLAME): _in_form_words(str(error))}
 
@@ -287,25 +292,42 @@ def _changes(state: State, values: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _model(state: State, values: Mapping[str, Any]) -> tuple[Spec, Quantization | None]:
-    """Модель с изменениями посетителя и квантование весов, если оно записано в файле."""
-    changes = _changes(state, values)
-    if state["config"].strip():
-        spec, compressed = _from_file(state["config"])
-        return spec.replace(**changes), compressed
-    if state["preset"]:
-        return models.spec(state["preset"]).replace(**changes), None
-    for name in "VDLN":
-        if name not in changes:
-            raise ValueError(f"{name} не задан: модели не выбрано, назовите V, D, L и N")
-    return Spec(**changes), None
+def _own(state: State) -> bool:
+    """Выбраны ли «свои размеры»: ни файла, ни модели из списка."""
+    return not state["config"].strip() and not state["preset"]
+
+
+def _source(state: State) -> Described | None:
+    """Модель, которую меняет посетитель; у своих размеров её нет."""
+    if _own(state):
+        return None
+    return _from_file(state["config"]) if state["config"].strip() else models.describe(state["preset"])
+
+
+def _missing(state: State, values: Mapping[str, Any], wrong: Errors) -> Errors:
+    """Без чего своей модели нет; у неверного поля уже есть своя ошибка."""
+    if not _own(state):
+        return {}
+    missing = [name for name in "VDLN" if name not in wrong and values[name] is None]
+    return {name: f"{name} не задан: модели не выбрано, назовите V, D, L и N" for name in missing}
+
+
+def _check_family(source: Described | None, implementation: str) -> None:
+    """Семейство модели должно быть из тех, чья память описана: правило то же, что у командной строки."""
+    if source is None or implementation == "nanolm":
+        return
+    from nanolm.transformers_memory import check_family
+
+    check_family(source.family, implementation)
 
 
 # --- Из вопроса — слова -------------------------------------------------------------------------
 
 
-def placeholders(question: Question) -> State:
-    """Что стоит за пустыми полями."""
+def placeholders(state: State, question: Question | None) -> State:
+    """Что стоит за пустыми полями. Пока своей модели нет, за её размерами не стоит ничего."""
+    if question is None:
+        return dict.fromkeys((*SIZES, "S"), "") if _own(state) else {}
     q, fields = question, question.spec.to_dict()
     sizes = {name: fields[name] for name in SIZES if isinstance(fields[name], int)}
     found = {name: str(value) for name, value in {**sizes, "S": q.S}.items()}

@@ -232,7 +232,11 @@ WRONG = {
     "B": ({"B": "0"}, "B = 0: нужно целое число не меньше 1"),
     "S": ({"S": "десять"}, "S = 'десять': нужно целое число"),
     "K": ({"K": "3"}, "K = 3: N = 32 должно делиться на K без остатка"),
-    "V": ({"preset": ""}, "V не задан: модели не выбрано, назовите V, D, L и N"),
+    "V": ({"preset": "", "D": "8", "L": "1", "N": "2"}, "V не задан: модели не выбрано, назовите V, D, L и N"),
+    "implementation": (
+        {"preset": "phi-3-mini", "implementation": "transformers"},
+        "implementation = 'transformers': память transformers описана для",
+    ),
     "preset": ({"preset": "lama-3"}, "preset = 'lama-3'"),
     "gpu": ({"gpu": "h1000"}, "gpu = 'h1000'"),
     "gpus": ({"gpus": "2", "gpu": ""}, "gpus: чтобы разделить"),
@@ -264,6 +268,57 @@ def test_wrong_value_is_told_at_its_field(field: str) -> None:
 
 def test_every_wrong_field_is_marked_at_once() -> None:
     assert set(calculator.answer(state(B="x", D="y", mfu="z"))["errors"]) == {"B", "D", "mfu"}
+
+
+def test_own_sizes_start_empty() -> None:
+    """Модели ещё нет: за пустыми размерами не стоят числа прежней, и каждый недостающий размер отмечен."""
+    found = calculator.answer(state(preset="", D="x", N="4"))
+    assert found["errors"]["D"] == "D = 'x': нужно целое число"
+    assert {name: found["errors"][name].split(":")[0] for name in "VL"} == {"V": "V не задан", "L": "L не задан"}
+    assert set(found["errors"]) == {"V", "D", "L"}
+    assert found["placeholders"] == dict.fromkeys((*question.SIZES, "S"), "")
+    ready = calculator.answer(state(preset="", V="9", D="8", L="1", N="2"))
+    assert (ready["placeholders"]["K"], ready["placeholders"]["H"]) == ("2", "4")
+    assert calculator.answer(state(preset="", config="{"))["placeholders"] == {}
+
+
+@pytest.mark.parametrize("implementation", ["transformers", "transformers-4.57"])
+@pytest.mark.parametrize("name", [key for key in presets() if key.startswith(("phi-3", "gemma", "mixtral", "llama-3"))])
+def test_family_is_checked_as_in_the_command(
+    name: str, implementation: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Пресет и тот же файл, брошенный на страницу: ответ или тот же отказ, что у командной строки."""
+    for word in ("_", "ngettext"):
+        monkeypatch.setattr(argparse, word, getattr(argparse, word))
+    text = json.dumps(presets()[name]["config"])
+    errors = [
+        calculator.answer(state(implementation=implementation, **model))["errors"]
+        for model in ({"preset": name}, {"config": text})
+    ]
+    try:
+        cli.budget(["--preset", name, "--implementation", implementation, "--json"], "nanolm budget")
+        assert errors == [{}, {}]
+        assert name.startswith("llama")
+    except SystemExit:
+        message = capsys.readouterr().err.removeprefix("nanolm budget: ошибка: --").rstrip("\n")
+        assert errors == [{"implementation": message}] * 2
+        assert not name.startswith("llama")
+
+
+def test_file_with_unknown_quantization_has_a_way_out() -> None:
+    config = {**presets()["llama-3-8b"]["config"], "quantization_config": {"quant_method": "hqq"}}
+    asked = state(config=json.dumps(config))
+    assert "--quantize none" in calculator.answer(asked)["errors"]["config"]
+    plain = calculator.answer({**asked, "quantize": "none"})
+    assert plain["errors"] == {}
+    assert plain["files"] == calculator.answer(state())["files"]
+
+
+def test_only_the_text_part_is_said() -> None:
+    text = presets()["llama-2-7b"]["config"]
+    found = calculator.answer(state(config=json.dumps({"model_type": "llava", "text_config": text})))
+    assert "посчитана только текстовая часть модели" in found["slots"]["source"]
+    assert "текстовая часть" not in calculator.answer(state(config=json.dumps(text)))["slots"]["source"]
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "\ud800", "\ufeff{}", "9" * 5000, "[" * 100_000, '{"model_type": 3}'])
