@@ -58,6 +58,8 @@ export function openEditor(parent, code, label, { run, check, change }) {
       ],
     }),
   });
+  // Страница ловит «/» и стрелки: поиск и соседние уроки. Набранное в редакторе её не касается.
+  view.dom.addEventListener("keydown", (event) => event.stopPropagation());
   return {
     code: () => view.state.doc.toString(),
     set: (text) => view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: text } }),
