@@ -113,7 +113,7 @@ def test_print_hides_the_buttons(visit: Callable[..., Any], address: str) -> Non
 def test_broken_python_is_reported(visit: Callable[..., Any]) -> None:
     """Файл не дошёл: страница говорит об этом, а не молчит."""
     visitor = visit()
-    visitor.page.route("**/*.wasm", lambda route: route.abort())
+    visitor.page.route("**/nanolm-*.zip", lambda route: route.abort())
     page = visitor.go("docs/calculator.html")
     page.locator("[data-widget] form").locator("input, select").first.focus()
     page.locator("[data-status]", has_text="Python не запустился").wait_for(timeout=START_MS)
