@@ -51,7 +51,7 @@ export function openEditor(parent, code, label, { run, check, change }) {
         python(),
         marked,
         EditorView.editorAttributes.of({ class: "nanolm-editor" }),
-        EditorView.contentAttributes.of({ "aria-label": label, spellcheck: "false", autocapitalize: "off" }),
+        EditorView.contentAttributes.of({ "aria-label": label, tabindex: "0", spellcheck: "false", autocapitalize: "off" }),
         EditorView.updateListener.of((update) => {
           if (update.docChanged) change(update.state.doc.toString());
         }),

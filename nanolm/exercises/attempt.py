@@ -49,14 +49,15 @@ class Outcome(NamedTuple):
     source: str = ""
 
 
-class _Output(io.TextIOBase):
+class Output(io.TextIOBase):
     """Поток, который помнит только начало."""
 
     encoding = "utf-8"
+    limit = PRINT_LIMIT
 
     def __init__(self) -> None:
         self.parts: list[str] = []
-        self.room = PRINT_LIMIT
+        self.room = self.limit
 
     def writable(self) -> bool:
         return True
@@ -64,8 +65,12 @@ class _Output(io.TextIOBase):
     def write(self, text: str) -> int:
         if self.room > 0:
             self.parts.append(text[: self.room])
-            self.room -= len(text)
+        self.room -= len(text)
         return len(text)
+
+    def text(self) -> str:
+        """Что напечатано, в пределах места."""
+        return "".join(self.parts)
 
 
 class Clock:
@@ -99,16 +104,16 @@ class Clock:
 
 def run(function: Callable[..., Any], args: Sequence[Any], names: Sequence[str], clock: Clock) -> Outcome:
     """Вызвать `function` и вернуть всё, что произошло. Если `names` не пуст, аргументы идут по именам."""
-    output = _Output()
+    output = Output()
     call: tuple[Sequence[Any], Mapping[str, Any]] = ((), dict(zip(names, args, strict=True))) if names else (args, {})
     try:
         with redirect_stdout(output), redirect_stderr(io.StringIO()), _without_input(), clock.watching():
             value = function(*call[0], **call[1])
     except BaseException as error:  # SystemExit и KeyboardInterrupt тоже: урок не должен падать
-        return Outcome(None, "".join(output.parts), error, *place(error))
+        return Outcome(None, output.text(), error, *place(error))
     if inspect.iscoroutine(value):
         value.close()  # иначе Python предупредит о корутине, которую никто не ждал
-    return Outcome(value, "".join(output.parts))
+    return Outcome(value, output.text())
 
 
 @contextmanager

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import io
 import linecache
 import re
 from contextlib import redirect_stderr, redirect_stdout
@@ -40,27 +39,16 @@ class TooMuchPrinted(BaseException):
     """Напечатано больше предела. Не `Exception`: `except Exception` учащегося не должен её проглотить."""
 
 
-class _Printed(io.TextIOBase):
+class _Printed(attempt.Output):
     """Поток, который останавливает программу, исчерпав место."""
 
-    encoding = "utf-8"
-
-    def __init__(self) -> None:
-        self.parts: list[str] = []
-        self.room = PRINT_LIMIT
-
-    def writable(self) -> bool:
-        return True
+    limit = PRINT_LIMIT
 
     def write(self, text: str) -> int:
-        self.parts.append(text[: max(self.room, 0)])
-        self.room -= len(text)
+        length = super().write(text)
         if self.room < 0:
             raise TooMuchPrinted
-        return len(text)
-
-    def text(self) -> str:
-        return "".join(self.parts)
+        return length
 
 
 class Run:

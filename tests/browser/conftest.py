@@ -83,6 +83,12 @@ def chromium() -> Iterator[Any]:
         running.close()
 
 
+def settle(page: Any, move: Callable[[], object]) -> None:
+    """Выполнить переход и дождаться скриптов: тишина в сети на занятой машине бывает и раньше, чем они пошли."""
+    move()  # ждёт события load, а оно — отложенных скриптов
+    page.wait_for_load_state("networkidle")
+
+
 class Visit:
     """Открытая страница и всё, что она просила и на что жаловалась."""
 
@@ -105,7 +111,7 @@ class Visit:
 
     def go(self, address: str) -> Any:
         """Перейти на страницу сайта и дождаться тишины."""
-        self.page.goto(self.server + address, wait_until="networkidle")
+        settle(self.page, lambda: self.page.goto(self.server + address))
         return self.page
 
     @property

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
-from conftest import ROOT, SITE, START_MS, lesson_cells
+from conftest import ROOT, SITE, START_MS, lesson_cells, settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -200,7 +200,7 @@ def test_text_and_progress_survive_a_reload_and_can_be_erased(exercise: Exercise
     page = exercise.page
     exercise.write(RIGHT)
     exercise.press("check")
-    page.reload(wait_until="networkidle")
+    settle(page, page.reload)
     assert page.locator("[data-progress]").inner_text().startswith("1 из")
     again = Exercise(page, "9/swiglu-width")
     assert "round(8 * D / 3)" in again.cell.locator("pre").first.inner_text(), "прошлый текст виден и до редактора"
@@ -226,13 +226,13 @@ def test_click_on_the_code_opens_the_editor(visit: Callable[..., Any]) -> None:
 
 def test_two_tabs_do_not_lose_a_solution(exercise: Exercise) -> None:
     other = exercise.page.context.new_page()
-    other.goto(exercise.page.url, wait_until="networkidle")
+    settle(other, lambda: other.goto(exercise.page.url))
     twin = Exercise(other, "9/swiglu-width")
     twin.open()
     exercise.write(RIGHT)
     exercise.press("check")
     twin.write("# заметка\n")
-    other.reload(wait_until="networkidle")
+    settle(other, other.reload)
     assert other.locator("[data-progress]").inner_text().startswith("1 из")
 
 
