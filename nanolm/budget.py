@@ -89,6 +89,10 @@ TITLES = {
 }  # fmt: skip
 
 
+#: Типы чисел, которые перемножаются как есть; остальное может оказаться массивом.
+PLAIN_NUMBERS = {int, float}
+
+
 # --- Счёт и его строки --------------------------------------------------------------------------
 
 
@@ -105,7 +109,10 @@ class Line:
     def __init__(self, name: str, component: str, title: str, factors: Iterable[Factor], over: int = 1) -> None:
         self.name, self.component, self.title = name, component, title
         self.factors, self.over = tuple(factors), over
-        if any(hasattr(value, "ndim") for _, value in self.factors):
+        # Строк сотни на один вопрос: обычные числа узнаются разом, а не по одному.
+        if not {type(value) for _, value in self.factors} <= PLAIN_NUMBERS and any(
+            hasattr(value, "ndim") for _, value in self.factors
+        ):
             from nanolm.arrays import product as product_of_arrays
 
             self.value = product_of_arrays(self.factors, over)
@@ -398,21 +405,30 @@ def attention_crossover(spec: Spec, attention: str = "full") -> int | None:
     def reached(S: int) -> bool:
         return _forward_flops(scores, spec, S, attention) >= target
 
-    return _smallest(reached)
+    # Без маски и окон оценки растут как S, и первая догадка — уже ответ.
+    return _smallest(reached, guess=-(-target // max(1, _forward_flops(scores, spec, 1, attention))))
 
 
 def _forward_flops(ops: Iterable[Op], spec: Spec, S: int, convention: str) -> int:
     return sum(line.value for line in _product_lines(ops, spec, S, convention, lambda op: 1))
 
 
-def _smallest(reached: Callable[[int], bool], limit: int = 2**40) -> int | None:
-    """Наименьшее целое, с которого монотонное условие верно; `None` — если не раньше `limit`."""
-    high = 1
-    while not reached(high):
+def _smallest(reached: Callable[[int], bool], limit: int = 2**40, guess: int = 1) -> int | None:
+    """Наименьшее целое, с которого монотонное условие верно; `None` — если не раньше `limit`.
+
+    `guess` — с чего начать: чем ближе догадка, тем меньше проверок.
+    """
+    low, high = guess, guess
+    if reached(guess):
+        low -= 1
+        while low and reached(low):
+            low, high = low // 2, low
+    else:
         high *= 2
+        while high <= limit and not reached(high):
+            low, high = high, high * 2
         if high > limit:
             return None
-    low = high // 2
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if reached(middle) else (middle, high)

@@ -246,14 +246,26 @@ def question_of(args: argparse.Namespace) -> Question:
     named = None if args.quantize == "none" else args.quantize
     weights = _stored(found) if args.quantize is None else named
     given = {name: getattr(args, name) for name in names}
-    return Question(spec, B=B, block=block, weights=weights, text_only=bool(found and found.text_only), **given)
+    return Question(spec, B=B, block=block, weights=weights, source=found, **given)
 
 
 def flagged(message: str) -> str:
-    """`K = 3: …` → `--K = 3: …`: имя поля в ошибке становится именем ключа."""
+    """`K = 3: …` → `--K = 3: …`: имена полей в ошибке становятся именами ключей.
+
+    Первое слово — всегда поле, о котором ошибка; дальше ключом может быть только слово, а не буква.
+    """
+    import re
+
+    flags = {*_SIZES, *_SWITCHES, *_OTHER}
     name = message.split(" ", 1)[0].rstrip(":,")
     flag = _RENAMED.get(name, name).replace("_", "-")
-    return f"--{message.replace(name, flag, 1)}" if flag in {*_SIZES, *_SWITCHES, *_OTHER} else message
+    if flag not in flags:
+        return message
+    words = "|".join(sorted((word.replace("-", "_") for word in flags if len(word) > 1), key=len, reverse=True))
+    rest = re.sub(
+        rf"(?<![\w.'«-])({words})(?![\w.'»-])", lambda found: "--" + found[1].replace("_", "-"), message[len(name) :]
+    )
+    return f"--{flag}{rest}"
 
 
 _OTHER = (

@@ -19,7 +19,7 @@ compressed-tensors — одноимённая библиотека.
 from __future__ import annotations
 
 from nanolm.ops import axis_factors, layer_factor, multiply, table, weight_factors
-from nanolm.spec import Spec, shown, whole
+from nanolm.spec import Spec, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -341,9 +341,9 @@ def named(name: str | Quantization, spec: Spec) -> Quantization:
         return Quantization(name, parts, experts_only=mixture and spec.experts > 0)
     method, _, rest = name.partition("-")
     bits, _, group = rest.partition("-")
-    numeric = group.isdecimal() and group.isascii() and len(group) < 7
+    numeric = group.isdecimal() and group.isascii() and len(group) < 7 and int(group) > 0
     if method in _NUMBERED and bits in map(str, _NUMBERED[method][1]) and (group == "none" or numeric):
-        size = None if group == "none" else whole("group_size", int(group))
+        size = None if group == "none" else int(group)
         return Quantization(name, _NUMBERED[method][0](int(bits), size))
     known = ", ".join(NAMES)
     raise ValueError(f"weights = {shown(name)}: нужно одно из: {known}; у gptq и awq числа — биты и группа")

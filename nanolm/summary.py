@@ -16,10 +16,7 @@ if TYPE_CHECKING:
     from nanolm.fit import Fit
     from nanolm.hardware import Gpu
     from nanolm.quantization import Quantization
-
-
-#: О модели с картинками: счёт её языковой части.
-TEXT_ONLY = "посчитана только текстовая часть модели"
+    from nanolm.zoo import Described
 
 
 class Question:
@@ -51,9 +48,9 @@ class Question:
         implementation: str = "nanolm",
         lora_rank: int = 0,
         lora_targets: Iterable[str] = budget.LORA_TARGETS,
-        text_only: bool = False,
+        source: Described | None = None,
     ) -> None:
-        self.text_only = text_only
+        self.source = source
         self.spec, self.B, self.S = spec, whole("B", B), spec.S if S is None else whole("S", S)
         if 0 < spec.learned_positions < self.S:
             limit = f"больше, чем learned_positions = {spec.learned_positions}"
@@ -230,7 +227,7 @@ def text(question: Question) -> str:
     """Ответ для терминала: разделы с таблицами."""
     q = question
     sections = [
-        "\n".join([_geometry(q), *([TEXT_ONLY] if q.text_only else [])]),
+        "\n".join([_geometry(q), *_source_remarks(q)]),
         str(q.parameters),
         _parameter_remarks(q),
         str(q.flops),
@@ -255,6 +252,19 @@ def _geometry(q: Question) -> str:
         if name not in NOTATION and value != defaults.get(name)
     ]
     return "Модель: " + ", ".join(letters + words)
+
+
+def _source_remarks(q: Question) -> list[str]:
+    """Чем вопрос отличается от того, что записано о модели: нет картинок, контекст длиннее."""
+    if q.source is None:
+        return []
+    lines = ["посчитана только текстовая часть модели"] if q.source.text_only else []
+    longest = q.source.longest
+    if longest is not None and longest < q.S:
+        lines.append(
+            f"контекст S = {units.number(q.S)} длиннее того, на который модель рассчитана: {units.number(longest)}"
+        )
+    return lines
 
 
 def _parameter_remarks(q: Question) -> str:
@@ -295,10 +305,21 @@ def _storage_remarks(q: Question) -> list[str]:
             f"веса квантованы: {q.weights.name}, {bits} бита на параметр с масштабами и нетронутыми весами; "
             f"в {q.dtype} было бы {whole_size}"
         )
+        if not q.lora_rank:
+            lines.append(
+                f"обучение — без квантования, веса по рецепту {q.recipe}; адаптеры на квантованных весах учит LoRA"
+            )
     if q.kv != "theory" or q.block > 1:
         blocks = f", блоками по {units.counted(q.block, 'токену', 'токена', 'токенов')}" if q.block > 1 else ""
         lines.append(f"кеш KV по соглашению {q.kv}{blocks}")
     return lines
+
+
+def _rate_remarks(q: Question) -> list[str]:
+    """Карта, у которой нет скорости в точности весов, считает в другой."""
+    if q.decode is None or q.decode.compute_dtype == q.dtype:
+        return []
+    return [f"в {q.dtype} карта не умножает: время ответа — со скоростью {q.decode.compute_dtype}"]
 
 
 def _card_sections(q: Question) -> list[str]:
@@ -320,6 +341,7 @@ def _card_sections(q: Question) -> list[str]:
     if q.latency is not None:
         titles = ("заполнение контекста", "шаг декодирования на деле")
         lines += [f"{title}: {found}" for title, found in zip(titles, q.latency, strict=True)]
+        lines += _rate_remarks(q)
     if q.time is not None:
         lines.append(f"обучение на {units.number(q.time.gpus)} × {card.title}: {q.time}")
         lines += _adapter_remarks(q)

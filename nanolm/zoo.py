@@ -55,13 +55,16 @@ def load(source: str | os.PathLike[str] | Config) -> tuple[Spec, Quantization | 
 class Described:
     """Прочитанный config.json: геометрия `spec`, семейство `family`, одна ли это языковая часть (`text_only`).
 
+    `longest` — контекст, на который рассчитана модель; `None` — в файле он не записан.
     Формат весов разбирается, когда его спросят: без квантования модель считается и с незнакомым способом.
     """
 
-    __slots__ = ("_compressed", "_given", "_where", "family", "spec", "text_only")
+    __slots__ = ("_compressed", "_given", "_where", "family", "longest", "spec", "text_only")
 
-    def __init__(self, spec: Spec, family: str, text_only: bool, given: object, where: str) -> None:
-        self.spec, self.family, self.text_only = spec, family, text_only
+    def __init__(
+        self, spec: Spec, family: str, text_only: bool, longest: int | None, given: object, where: str
+    ) -> None:
+        self.spec, self.family, self.text_only, self.longest = spec, family, text_only, longest
         self._given, self._where = given, where
         self._compressed: Quantization | None = None
 
@@ -157,7 +160,7 @@ def _standard_input(size: int) -> bytes:
 
 def _label(path: str) -> str:
     """Как назвать источник в сообщении: одной строкой разумной длины."""
-    name = "стандартный ввод" if path == "-" else " ".join(path.split())
+    name = "стандартный ввод" if path == "-" else " ".join(path.split()) or "«»"
     return name if len(name) <= 200 else "…" + name[-199:]
 
 
@@ -184,7 +187,12 @@ def _model(config: Config, where: str) -> Described:
         spec = FAMILIES[family](_Fields({**ABSENT.get(family, {}), **config}))
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
-    return Described(spec, family, pictures, compressed, where)
+    longest = spec.S if any(name in config for name in _LONGEST) else None
+    return Described(spec, family, pictures, longest, compressed, where)
+
+
+#: Где записан контекст, на который рассчитана модель.
+_LONGEST = ("max_position_embeddings", "n_positions")
 
 
 #: Модель с картинками → семейство языковой части, если она его не называет; связан ли эмбеддинг, если об этом

@@ -195,6 +195,37 @@ def test_only_the_text_part_is_said(run: Callable[..., Answer], tmp_path: Path) 
     assert said not in run("--preset", "llama-2-7b")[1]
 
 
+def test_remarks_say_what_the_numbers_do_not(run: Callable[..., Answer]) -> None:
+    """Контекст длиннее обученного, обучение без квантования, карта без bf16: по строке, и только тогда."""
+    longer = "контекст S = 16\u00a0384 длиннее того, на который модель рассчитана: 8\u00a0192\n"
+    plain, slower = "обучение — без квантования, веса по рецепту mixed", "в bf16 карта не умножает"
+    calm = run("--preset", "llama-3-8b", "--S", "8192", "--gpu", "h100-sxm")[1]
+    assert all(words not in calm for words in (longer, plain, slower))
+    assert longer in run("--preset", "llama-3-8b", "--S", "16384")[1]
+    assert "длиннее" not in run("--preset", "falcon-7b", "--S", "16384")[1]  # в его файле предел не записан
+    assert plain in run("--preset", "llama-3-8b", "--quantize", "nf4")[1]
+    assert plain not in run("--preset", "llama-3-8b", "--quantize", "nf4", "--lora-rank", "8")[1]
+    old = run("--preset", "llama-3-8b", "--gpu", "v100-32")[1]
+    assert f"{slower}: время ответа — со скоростью fp16\n" in old
+    assert slower not in run("--preset", "llama-3-8b", "--gpu", "v100-32", "--dtype", "fp16")[1]
+
+
+@pytest.mark.parametrize(
+    ("message", "flagged"),
+    [
+        ("K = 3: нужно K = 4", "--K = 3: нужно K = 4"),
+        ("experts_per_token = 0: при experts = 8", "--experts-per-token = 0: при --experts = 8"),
+        ("lora_targets: задайте lora_rank", "--lora-targets: задайте --lora-rank"),
+        ("block = 0: мало", "--kv-block = 0: мало"),
+        ("gpu = 'tokens': ключ tokens", "--gpu = 'tokens': ключ --tokens"),
+        ("tokens: config.json и num_experts", "--tokens: config.json и num_experts"),
+        ("config.json: experts = 8", "config.json: experts = 8"),
+    ],
+)
+def test_fields_of_an_error_become_flags(message: str, flagged: str) -> None:
+    assert cli.flagged(message) == flagged
+
+
 @pytest.mark.parametrize(("written", "tokens"), [("15e12", 15 * 10**12), ("1000", 1000), ("1e3", 1000), ("+5", 5)])
 def test_tokens_may_be_written_with_an_exponent(run: Callable[..., Answer], written: str, tokens: int) -> None:
     code, output, _ = run("--preset", "gpt2", "--gpu", "t4", "--tokens", written, "--json")
@@ -265,11 +296,13 @@ def test_bad_sizes(run: Callable[..., Answer], size: str, value: str, rule: str)
         ("--V 5 --L 2", ["не хватает ключей --D, --N"]),
         ("--V 5 --D 12 --L 1 --N 5", ["--H не задан, а D = 12 не делится на N = 5"]),
         ("--preset gpt2 --K 5", ["--K = 5: N = 12 должно делиться на K"]),
-        ("--preset llama-3-8b --experts 8", ["--experts-per-token = 0: при experts = 8 нужно от 1 до 8"]),
+        ("--preset llama-3-8b --experts 8", ["--experts-per-token = 0: при --experts = 8 нужно от 1 до 8"]),
         ("--preset llama-3-8b --experts-per-token 2", ["--experts-per-token = 2: у модели без экспертов"]),
         ("--preset llama-3-8b --window 0", ["--window = 0: нужно целое число не меньше 1"]),
         ("--preset llama-3-8b --learned-positions -1", ["--learned-positions = -1"]),
-        ("--preset gpt2 --S 4096", ["--S = 4096: больше, чем learned_positions = 1024"]),
+        ("--preset gpt2 --quantize awq-4-0", ["--quantize = 'awq-4-0': нужно одно из"]),
+        ("--config=", ["--config: «»: файл не читается"]),
+        ("--preset gpt2 --S 4096", ["--S = 4096: больше, чем --learned-positions = 1024"]),
         ("--preset gpt2 --quantize q4_k_m", ["--quantize = 'q4_k_m': нужно одно из: gptq-4-128"]),
         ("--preset gpt2 --kv-block 0", ["--kv-block = 0: нужно целое число не меньше 1"]),
         ("--preset gpt2 --kv paged", ["--kv: 'paged': нужно одно из"]),

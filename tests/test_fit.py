@@ -438,7 +438,7 @@ def test_fit_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
 def test_fit_needs_a_card(capsys: pytest.CaptureFixture[str]) -> None:
     code, output, errors = run(cli.budget, "--preset gpt2 --fit training", capsys)
     assert (code, output) == (2, "")
-    assert "--fit: чтобы ответить, что поместится, назовите карту ключом gpu" in errors
+    assert "--fit: чтобы ответить, что поместится, назовите карту ключом --gpu" in errors
     code, output, errors = run(cli.budget, "--preset gpt2 --gpu t4 --fit обучение", capsys)
     assert (code, output, len(errors.splitlines())) == (2, "", 1)
     assert "--fit: 'обучение': нужно одно из" in errors

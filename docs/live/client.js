@@ -6,6 +6,15 @@
 // Срок для кода читателя: дольше него — бесконечный цикл. Своему коду на занятой машине нужно больше.
 export const LIMIT_MS = 5000;
 export const OURS_MS = 60_000;
+// Запуск: после первого срока страница объясняет, чего ждёт, после второго — сдаётся.
+const SLOW_MS = 20_000;
+const START_MS = 300_000;
+const WORDS = {
+  loading: "Запускается Python…",
+  slow: "Запускается Python… Дольше обычного: страница ждёт около 6 МБ с сервера.",
+  ready: "",
+  broken: "Python не запустился: ",
+};
 
 export class Stopped extends Error {}
 
@@ -21,14 +30,14 @@ export class Python {
     this.config = config;
   }
 
-  // Состояние для подписи на странице: "loading", "ready" или "broken".
+  // Слушатель получает подпись для страницы и состояние: "loading", "slow", "ready" или "broken".
   onState(listener) {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
 
   #tell(state, detail = "") {
-    for (const listener of this.#listeners) listener(state, detail);
+    for (const listener of this.#listeners) listener(WORDS[state] + detail, state);
   }
 
   start() {
@@ -37,11 +46,15 @@ export class Python {
     const worker = new Worker(this.config.worker, { type: "module", name: "nanolm" });
     this.#worker = worker;
     this.#ready = new Promise((resolve, reject) => {
+      const slow = setTimeout(() => this.#worker === worker && this.#tell("slow"), SLOW_MS);
+      const last = setTimeout(() => fail(`он не загрузился за ${START_MS / 60_000} мин.`), START_MS);
+      const settle = () => [slow, last].forEach(clearTimeout);
       const fail = (reason) => {
+        settle();
         if (this.#worker !== worker) return;
         this.#drop();
         this.#tell("broken", reason);
-        reject(new Error("Python не запустился: " + reason));
+        reject(new Error(WORDS.broken + reason));
       };
       worker.onerror = (event) => fail(event.message || "рабочий поток не запустился");
       worker.onmessage = ({ data }) => {
@@ -49,6 +62,7 @@ export class Python {
           this.#fatal(data.broken);
           fail(data.broken);
         } else if (data.ready) {
+          settle();
           this.#tell("ready");
           resolve();
         } else this.#finish(data);

@@ -22,7 +22,6 @@ function write(id, value) {
   document.dispatchEvent(new CustomEvent("nanolm:progress"));
 }
 
-const STATE_WORDS = { loading: "Запускается Python…", ready: "", broken: "Python не запустился: " };
 const BUSY_WORDS = { run: "Выполняется…", check: "Проверяется…", hint: "" };
 
 export function mountExercise(root, python) {
@@ -52,8 +51,11 @@ export function mountExercise(root, python) {
   });
   block.remove();
   status.textContent = "";
-  python.onState((state, detail) => {
-    if (state !== "ready" || status.textContent === STATE_WORDS.loading) status.textContent = STATE_WORDS[state] + detail;
+  let starting = false;
+  python.onState((text, state) => {
+    // Готовность стирает только слова о запуске: за время него могли начать проверку.
+    if (state !== "ready" || starting) status.textContent = text;
+    starting = state === "loading" || state === "slow";
   });
   python.need("lesson");
   python.start().catch(() => {});

@@ -9,7 +9,11 @@
   const STORE = "nanolm:";
   let app = null;
 
-  const load = () => (app ??= import(config.app));
+  // Неудачу не запоминать: сеть могла пропасть на минуту, и следующее обращение попробует снова.
+  const load = () => (app ??= import(config.app).catch((error) => {
+    app = null;
+    throw error;
+  }));
 
   function store(key) {
     try {
@@ -49,8 +53,9 @@
       root.removeEventListener("submit", keep, true);
     };
     const fail = (error) => {
+      mounted = null;
       const status = root.querySelector("[data-status]");
-      if (status) status.textContent = "Живая часть не загрузилась: " + error.message;
+      if (status) status.textContent = "Живая часть не загрузилась, попробуйте ещё раз: " + error.message;
     };
     const wake = () => mount().then(disarm, fail);
     const keep = (event) => event.preventDefault();

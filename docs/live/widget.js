@@ -2,12 +2,6 @@
 
 import { OURS_MS } from "./client.js";
 
-const WORDS = {
-  loading: "Запускается Python…",
-  ready: "",
-  broken: "Python не запустился: ",
-};
-
 function collect(form) {
   const state = {};
   for (const field of form.elements) {
@@ -54,8 +48,11 @@ function markErrors(root, form, errors) {
   }
 }
 
-function setSlots(root, slots) {
+// Заново рисуется только то, что изменилось: `shown` помнит, что где стоит.
+function setSlots(root, slots, shown) {
   for (const [name, html] of Object.entries(slots)) {
+    if (shown.get(name) === html) continue;
+    shown.set(name, html);
     for (const place of root.querySelectorAll(`[data-slot="${name}"]`)) {
       // Раскрытые формулы остаются раскрытыми.
       const open = [...place.querySelectorAll("details[open][data-row]")].map((row) => row.dataset.row);
@@ -81,12 +78,13 @@ export function mountWidget(root, python) {
   const form = root.querySelector("form");
   const status = root.querySelector("[data-status]");
   const listeners = [];
+  const shown = new Map();
   let last = null;
   let first = null;
 
   status.textContent = "";
-  python.onState((state, detail) => {
-    status.textContent = WORDS[state] + detail;
+  python.onState((text) => {
+    status.textContent = text;
   });
 
   function show(answer) {
@@ -96,7 +94,7 @@ export function mountWidget(root, python) {
     const errors = answer.errors ?? {};
     markErrors(root, form, errors);
     root.classList.toggle("nanolm-stale", Object.keys(errors).length > 0);
-    setSlots(root, answer.slots ?? {});
+    setSlots(root, answer.slots ?? {}, shown);
     if (answer.query !== undefined && root.hasAttribute("data-address")) {
       history.replaceState(history.state, "", (answer.query ? "?" + answer.query : location.pathname) + location.hash);
     }
@@ -170,11 +168,11 @@ export function mountWidget(root, python) {
   root.addEventListener("click", async (event) => {
     const button = event.target.closest("button");
     if (!button) return;
-    if (button.dataset.action && button.type === "button") send(button.dataset.action);
-    const { download: file, copy } = button.dataset;
+    const { action, download: file, copy } = button.dataset;
+    const answer = action && button.type === "button" ? await send(action) : null;
     if (file || copy) {
       await first; // кнопку нажали раньше, чем пришёл первый ответ
-      const text = file ? last?.files?.[file] : last?.copies?.[copy];
+      const text = file ? answer?.files?.[file] : last?.copies?.[copy];
       if (text === undefined) status.textContent = "Сначала исправьте отмеченные поля.";
       else if (file) download(file, text);
       else await copied(text, "Скопировано.");

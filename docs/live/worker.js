@@ -7,15 +7,32 @@ const PLACE = "/lib/nanolm-site";
 
 let answer = null;
 
+function checked(response) {
+  if (!response.ok) throw new Error(`${response.url}: ответ сервера ${response.status}`);
+  return response;
+}
+
+// Pyodide, которому не досталось его wasm, пишет об этом в консоль и молчит вечно: отказ ловится на пути к нему.
+function wasmFailure() {
+  const compile = WebAssembly.instantiateStreaming;
+  return new Promise((_, reject) => {
+    WebAssembly.instantiateStreaming = async (source, imports) => {
+      try {
+        return await compile.call(WebAssembly, checked(await source), imports);
+      } catch (error) {
+        reject(error);
+        throw error;
+      }
+    };
+  });
+}
+
 async function start({ pyodide, archive, widgets }) {
   const [{ loadPyodide }, bytes] = await Promise.all([
     import(pyodide + "pyodide.mjs"),
-    fetch(archive).then((response) => {
-      if (!response.ok) throw new Error(`${archive}: ответ сервера ${response.status}`);
-      return response.arrayBuffer();
-    }),
+    fetch(archive).then((response) => checked(response).arrayBuffer()),
   ]);
-  const python = await loadPyodide({ indexURL: pyodide, packages: [] });
+  const python = await Promise.race([loadPyodide({ indexURL: pyodide, packages: [] }), wasmFailure()]);
   python.unpackArchive(bytes, "zip", { extractDir: PLACE });
   python.runPython(`import sys; sys.path.insert(0, "${PLACE}")`);
   answer = python.pyimport("nanolm.live").answer;

@@ -5,7 +5,8 @@
 скачиваемом документе.
 
 Перебор изменений («что сделать, чтобы поместилось») занимает сотни миллисекунд, поэтому выполняется по кнопке —
-действия «fit-training» и «fit-inference», — а приговор «влезет / не влезет» есть всегда.
+действия «fit-training» и «fit-inference», — а приговор «влезет / не влезет» есть всегда. Документ JSON тоже нужен
+не каждому ответу: его составляют «export», «export-training» и «export-inference», с перебором или без.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from nanolm.live.question import FORM, NAME, ask, command, placeholders
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
     from nanolm.fit import Fit, Remedy
@@ -46,7 +48,8 @@ def form(state: State) -> str:
 def answer(state: State, action: str | None = None) -> dict[str, Any]:
     """Куски страницы, ошибки, адрес, файл и строка команды."""
     state = FORM.complete(state)
-    goal = action.removeprefix("fit-") if action in ("fit-training", "fit-inference") else None
+    verb, _, last = (action or "").partition("-")
+    goal = last if last in ("training", "inference") else None
     question, errors = ask(state, goal)
     found: dict[str, Any] = {"errors": errors, "query": FORM.query(state)}
     found["placeholders"] = placeholders(state, question)
@@ -55,11 +58,8 @@ def answer(state: State, action: str | None = None) -> dict[str, Any]:
     if question is None:
         return found
     line = command(state, goal)
-    return found | {
-        "slots": {**slots(state, question), "export": _export(line)},
-        "files": {"nanolm.json": document(question)},
-        "copies": {"command": line},
-    }
+    found |= {"slots": {**slots(state, question), "export": _export(line, goal)}, "copies": {"command": line}}
+    return found | ({"files": {"nanolm.json": document(question)}} if verb == "export" else {})
 
 
 def document(question: Question) -> str:
@@ -97,9 +97,8 @@ def _source(state: State, q: Question) -> str:
     else:
         name = models.title(state["preset"]) if state["preset"] else "свои размеры"
     geometry = summary._geometry(q).removeprefix("Модель: ")
-    remarks = [*([summary.TEXT_ONLY] if q.text_only else []), *summary._storage_remarks(q)]
-    stored = "".join(f"<p>{escape(line)}.</p>" for line in remarks)
-    return f'<p class="nanolm-source"><b>{escape(name)}</b>: {escape(geometry)}</p>{stored}'
+    remarks = [*summary._source_remarks(q), *summary._storage_remarks(q)]
+    return f'<p class="nanolm-source"><b>{escape(name)}</b>: {escape(geometry)}</p>{_said(remarks)}'
 
 
 def _verdict(q: Question) -> str:
@@ -196,12 +195,12 @@ def _flops(q: Question) -> str:
         ("внимание догоняет матрицы слоёв", _context(q.attention_crossover)),
     )
     shown = "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in facts)
-    return f"<dl>{shown}</dl>{_adapters(q)}{rows.account('flops', q.flops, units.number)}"
+    return f"<dl>{shown}</dl>{_said(summary._adapter_remarks(q))}{rows.account('flops', q.flops, units.number)}"
 
 
-def _adapters(q: Question) -> str:
-    """Оговорка о LoRA."""
-    return "".join(f"<p>{escape(line)}.</p>" for line in summary._adapter_remarks(q))
+def _said(remarks: Iterable[str]) -> str:
+    """Оговорки сводки: каждая — абзац."""
+    return "".join(f"<p>{escape(line)}.</p>" for line in remarks)
 
 
 def _context(crossover: int | None) -> str:
@@ -251,7 +250,7 @@ def _speed(q: Question) -> str:
         _interval("speed/decode", "шаг декодирования", decode),
         rows.row("speed/least", "шаг не быстрее", f"{units.duration(step.seconds)}, {tokens}", lines),
     )
-    return f'<div class="nanolm-rows">{"".join(body)}</div>'
+    return f'<div class="nanolm-rows">{"".join(body)}</div>{_said(summary._rate_remarks(q))}'
 
 
 def _interval(key: str, title: str, found: Latency) -> str:
@@ -284,15 +283,16 @@ def _time(q: Question) -> str:
     cost = "" if time.cost is None else rows.plain_row("цена", units.number(time.cost, 2))
     hours = rows.plain_row("GPU-часов", units.decimal(time.gpu_hours, 1))
     spent = rows.row("time/seconds", "время обучения", units.duration(time.seconds), lines)
-    return f'<div class="nanolm-rows">{spent}{hours}{cost}</div>{_adapters(q)}'
+    return f'<div class="nanolm-rows">{spent}{hours}{cost}</div>{_said(summary._adapter_remarks(q))}'
 
 
-def _export(line: str) -> str:
-    """Команда и кнопки."""
+def _export(line: str, goal: str | None) -> str:
+    """Команда и кнопки; документ повторит и перебор, если его просили."""
+    action = f"export-{goal}" if goal else "export"
     return (
         f'<pre class="nanolm-command"><code>{escape(line)}</code></pre>'
         '<p class="nanolm-buttons"><button type="button" data-copy="command">Скопировать команду</button>'
-        '<button type="button" data-download="nanolm.json">Скачать JSON</button>'
+        f'<button type="button" data-action="{action}" data-download="nanolm.json">Скачать JSON</button>'
         '<button type="button" data-link>Скопировать ссылку</button>'
         '<button type="button" data-reset>Сбросить</button></p>'
     )

@@ -249,8 +249,7 @@ def ask(state: State, fit: str | None = None) -> tuple[Question | None, Errors]:
         names = ("B", "S", *CHOICES, "gpu", "gpus", "tokens", "mfu", "price", "lora_rank", "lora_targets")
         given = {name: values[name] for name in names if values[name] is not None}
         block = 1 if values["kv_block"] is None else values["kv_block"]
-        text_only = source is not None and source.text_only
-        return summary.Question(spec, **given, fit=fit, weights=weights, block=block, text_only=text_only), {}
+        return summary.Question(spec, **given, fit=fit, weights=weights, block=block, source=source), {}
     except ValueError as error:
         return None, {FORM.blame(str(error), _BLAME): _in_form_words(str(error))}
 

@@ -110,13 +110,37 @@ def test_print_hides_the_buttons(visit: Callable[..., Any], address: str) -> Non
     assert page.locator(".nanolm-live button:visible").count() == 0
 
 
-def test_broken_python_is_reported(visit: Callable[..., Any]) -> None:
-    """Файл не дошёл: страница говорит об этом, а не молчит."""
+#: Файл, который не дойдёт, и что об этом скажет страница.
+MISSING = {
+    "nanolm-*.zip": "Python не запустился",
+    "pyodide.mjs": "Python не запустился",
+    "pyodide.asm.wasm": "Python не запустился",
+    "app-*.js": "Живая часть не загрузилась",
+}
+
+
+@pytest.mark.parametrize("name", MISSING)
+def test_missing_file_is_reported_and_asked_again(visit: Callable[..., Any], name: str) -> None:
+    """Файл не дошёл: страница говорит об этом, а не молчит, и со следующего обращения пробует снова."""
     visitor = visit()
-    visitor.page.route("**/nanolm-*.zip", lambda route: route.abort())
+    visitor.page.route(f"**/{name}", lambda route: route.abort())
     page = visitor.go("docs/calculator.html")
-    page.locator("[data-widget] form").locator("input, select").first.focus()
-    page.locator("[data-status]", has_text="Python не запустился").wait_for(timeout=START_MS)
+    field = page.locator('[data-widget] [name="B"]')
+    field.focus()
+    page.locator("[data-status]", has_text=MISSING[name]).wait_for(timeout=START_MS)
+    page.unroute(f"**/{name}")
+    field.fill("3")
+    page.locator('[data-slot="export"]', has_text="--B 3").wait_for(timeout=START_MS)
+    assert page.locator("[data-status]").inner_text() == ""
+    visitor.complaints.clear()
+
+
+def test_error_of_the_server_is_reported(visit: Callable[..., Any]) -> None:
+    visitor = visit()
+    visitor.page.route("**/pyodide.asm.wasm", lambda route: route.fulfill(status=503, body=""))
+    page = visitor.go("docs/calculator.html")
+    page.locator('[data-widget] [name="B"]').focus()
+    page.locator("[data-status]", has_text="ответ сервера 503").wait_for(timeout=START_MS)
     visitor.complaints.clear()
 
 

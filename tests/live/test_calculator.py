@@ -80,14 +80,18 @@ def printed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("name", ASKED)
 def test_document_is_what_the_command_prints(name: str, printed: Callable[[str], str]) -> None:
     """Скачанный JSON равен `--json` той команды, которую предлагает страница, байт в байт."""
-    found = calculator.answer(ASKED[name])
+    found = calculator.answer(ASKED[name], "export")
     assert found["errors"] == {}
     assert found["files"]["nanolm.json"] == printed(found["copies"]["command"] + " --json")
 
 
 @pytest.mark.parametrize("goal", ["training", "inference"])
 def test_fit_is_part_of_document_and_command(goal: str, printed: Callable[[str], str]) -> None:
-    found = calculator.answer(state(preset="gpt2", gpu="t4", B="64"), f"fit-{goal}")
+    asked = state(preset="gpt2", gpu="t4", B="64")
+    answered = calculator.answer(asked, f"fit-{goal}")
+    assert f'data-action="export-{goal}"' in answered["slots"]["export"]
+    found = calculator.answer(asked, f"export-{goal}")
+    assert found["slots"] == answered["slots"]
     assert found["copies"]["command"].endswith(f"--fit {goal}")
     assert found["files"]["nanolm.json"] == printed(found["copies"]["command"] + " --json")
     assert json.loads(found["files"]["nanolm.json"])["fit"]["goal"] == goal
@@ -100,7 +104,7 @@ def test_command_of_a_file(tmp_path: Path, printed: Callable[[str], str], monkey
     text = json.dumps(presets()["qwen3-1.7b"]["config"])
     (tmp_path / "config.json").write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    found = calculator.answer(state(config=text, B="3", preset="gpt2"))
+    found = calculator.answer(state(config=text, B="3", preset="gpt2"), "export")
     assert "--config config.json --B 3" in found["copies"]["command"]
     assert "gpt2" not in found["copies"]["command"]
     assert found["files"]["nanolm.json"] == printed(found["copies"]["command"] + " --json")
@@ -210,7 +214,7 @@ def test_address_restores_the_state(name: str) -> None:
     given = dict(parse_qsl(calculator.answer(asked)["query"], keep_blank_values=True))
     loaded = calculator.answer(given, "load")
     assert loaded["state"] == asked
-    assert loaded["files"] == calculator.answer(asked)["files"]
+    assert loaded["slots"] == calculator.answer(asked)["slots"]
 
 
 def test_address_ignores_strangers_and_marks_wrong_values() -> None:
@@ -309,9 +313,9 @@ def test_file_with_unknown_quantization_has_a_way_out() -> None:
     config = {**presets()["llama-3-8b"]["config"], "quantization_config": {"quant_method": "hqq"}}
     asked = state(config=json.dumps(config))
     assert "--quantize none" in calculator.answer(asked)["errors"]["config"]
-    plain = calculator.answer({**asked, "quantize": "none"})
+    plain = calculator.answer({**asked, "quantize": "none"}, "export")
     assert plain["errors"] == {}
-    assert plain["files"] == calculator.answer(state())["files"]
+    assert plain["files"] == calculator.answer(state(), "export")["files"]
 
 
 def test_only_the_text_part_is_said() -> None:
