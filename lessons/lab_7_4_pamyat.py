@@ -128,15 +128,15 @@ def calculate_param_memory(param_count, bytes_per_param):
 
 
 # %% [markdown]
-# <details class="nanolm-answer"><summary>Подсказка</summary>
+# <details class="nanolm-answer"><summary>С чего начать</summary>
 #
 # Сначала байты, потом гибибайты. $1024^3$ в Python — `1024**3`.
 #
 # </details>
 #
-# Застряли — запускайте следующую ячейку: с каждым разом подсказка подробнее. Так устроены все пять
-# упражнений. Решение сложено под подсказкой и вашего ответа не заменит: ячейка срабатывает, только если имя
-# ещё свободно.
+# Застряли? На странице сайта жмите «Подсказка», в Jupyter запускайте следующую ячейку: с каждым разом подсказка
+# подробнее. Так устроены все пять упражнений. Решение сложено под подсказкой и вашего ответа не заменит: ячейка
+# срабатывает, только если имя ещё свободно.
 
 # %% tags=["skip-execution"]
 hint("7.4/params")
@@ -172,7 +172,7 @@ def calculate_input_data_memory(batch_size, max_length, bytes_per_token_id):
 
 
 # %% [markdown]
-# <details class="nanolm-answer"><summary>Подсказка</summary>
+# <details class="nanolm-answer"><summary>С чего начать</summary>
 #
 # Сколько номеров в прямоугольной таблице из `batch_size` строк и `max_length` столбцов?
 #
@@ -203,7 +203,7 @@ def calculate_gradient_memory(param_count, bytes_per_param):
 
 
 # %% [markdown]
-# <details class="nanolm-answer"><summary>Подсказка</summary>
+# <details class="nanolm-answer"><summary>С чего начать</summary>
 #
 # Сколько производных у функции потерь? По одной на каждый аргумент, который можно двигать.
 #
@@ -234,7 +234,7 @@ def calculate_optimizer_memory(param_count, bytes_per_param):
 
 
 # %% [markdown]
-# <details class="nanolm-answer"><summary>Подсказка</summary>
+# <details class="nanolm-answer"><summary>С чего начать</summary>
 #
 # Моментов два. И параметр, и градиент уже посчитаны отдельно — сюда они не входят.
 #
@@ -274,7 +274,7 @@ def calculate_activation_memory(
 
 
 # %% [markdown]
-# <details class="nanolm-answer"><summary>Подсказка</summary>
+# <details class="nanolm-answer"><summary>С чего начать</summary>
 #
 # Токенов в пакете вы уже считали во втором упражнении. Сколько чисел хранит один токен в одном слое? А во
 # всех?

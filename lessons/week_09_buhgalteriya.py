@@ -141,15 +141,15 @@ def swiglu_width(D):
 
 
 # %% [markdown]
-# <details class="nanolm-answer"><summary>Подсказка</summary>
+# <details class="nanolm-answer"><summary>С чего начать</summary>
 #
 # Сколько параметров было в двух матрицах? Столько же должно остаться в трёх, а неизвестна одна ширина.
 #
 # </details>
 #
-# Застряли — запускайте следующую ячейку: с каждым разом подсказка подробнее. В остальных упражнениях `hint`
-# зовут так же. Решение сложено под подсказкой и вашего ответа не заменит: ячейка срабатывает, только если имя
-# ещё свободно.
+# Застряли? На странице сайта жмите «Подсказка», в Jupyter запускайте следующую ячейку: с каждым разом подсказка
+# подробнее. В остальных упражнениях `hint` зовут так же. Решение сложено под подсказкой и вашего ответа не
+# заменит: ячейка срабатывает, только если имя ещё свободно.
 
 # %% tags=["skip-execution"]
 hint("9/swiglu-width")
@@ -197,11 +197,11 @@ def count_params(V, D, L, N, K, H, F, tie_embeddings):
 
 
 # %% [markdown]
-# <details class="nanolm-answer"><summary>Подсказка</summary>
+# <details class="nanolm-answer"><summary>С чего начать</summary>
 #
 # Идите по таблице матриц сверху вниз. Что из неё повторяется в каждом слое, а что есть в модели один раз?
 #
-# Ещё подробнее — `hint("9/params")`.
+# Ещё подробнее — кнопка «Подсказка», в Jupyter `hint("9/params")`.
 #
 # </details>
 
@@ -624,11 +624,11 @@ def flops_rule(total_params, V, D, tie_embeddings):
 
 
 # %% [markdown]
-# <details class="nanolm-answer"><summary>Подсказка</summary>
+# <details class="nanolm-answer"><summary>С чего начать</summary>
 #
 # Сколько у модели таблиц словаря и сколько параметров в каждой? В $N$ входит всё остальное.
 #
-# Ещё подробнее — `hint("9/flops-rule")`.
+# Ещё подробнее — кнопка «Подсказка», в Jupyter `hint("9/flops-rule")`.
 #
 # </details>
 
@@ -718,11 +718,11 @@ def flops_per_token(n_params, L, S, D):
 
 
 # %% [markdown]
-# <details class="nanolm-answer"><summary>Подсказка</summary>
+# <details class="nanolm-answer"><summary>С чего начать</summary>
 #
 # Сначала один слой и один прямой проход: поделите работу двух произведений на число токенов.
 #
-# Ещё подробнее — `hint("9/flops-per-token")`.
+# Ещё подробнее — кнопка «Подсказка», в Jupyter `hint("9/flops-per-token")`.
 #
 # </details>
 
@@ -854,11 +854,11 @@ def training_days(n_params, tokens, gpus, peak_flops_per_s, mfu):
 
 
 # %% [markdown]
-# <details class="nanolm-answer"><summary>Подсказка</summary>
+# <details class="nanolm-answer"><summary>С чего начать</summary>
 #
 # Найдите по отдельности работу всего обучения и скорость всех карт вместе. Их отношение — секунды.
 #
-# Ещё подробнее — `hint("9/training-time")`.
+# Ещё подробнее — кнопка «Подсказка», в Jupyter `hint("9/training-time")`.
 #
 # </details>
 
@@ -1298,11 +1298,11 @@ def kv_cache_bytes(B, S, L, N, K, H, bytes_per_value):
 
 
 # %% [markdown]
-# <details class="nanolm-answer"><summary>Подсказка</summary>
+# <details class="nanolm-answer"><summary>С чего начать</summary>
 #
 # Начните с одного токена в одном слое: сколько там чисел? Запрос прошлого токена больше никому не нужен.
 #
-# Ещё подробнее — `hint("9/kv-cache")`.
+# Ещё подробнее — кнопка «Подсказка», в Jupyter `hint("9/kv-cache")`.
 #
 # </details>
 
@@ -1358,11 +1358,11 @@ def crossover_batch(weight_bytes, S, L, K, H, bytes_per_value):
 
 
 # %% [markdown]
-# <details class="nanolm-answer"><summary>Подсказка</summary>
+# <details class="nanolm-answer"><summary>С чего начать</summary>
 #
 # Сколько байт приносит с собой одна последовательность? Дальше — вопрос, сколько таких порций уместится в весах.
 #
-# Ещё подробнее — `hint("9/crossover-batch")`.
+# Ещё подробнее — кнопка «Подсказка», в Jupyter `hint("9/crossover-batch")`.
 #
 # </details>
 
@@ -2214,11 +2214,11 @@ def moe_params(L, attention, expert, E, k):
 
 
 # %% [markdown]
-# <details class="nanolm-answer"><summary>Подсказка</summary>
+# <details class="nanolm-answer"><summary>С чего начать</summary>
 #
 # Это два похожих счёта одного слоя. Чем они отличаются?
 #
-# Ещё подробнее — `hint("9/moe-active")`.
+# Ещё подробнее — кнопка «Подсказка», в Jupyter `hint("9/moe-active")`.
 #
 # </details>
 
@@ -2277,11 +2277,11 @@ def moe_costs(total_params, active_params, bytes_per_param):
 
 
 # %% [markdown]
-# <details class="nanolm-answer"><summary>Подсказка</summary>
+# <details class="nanolm-answer"><summary>С чего начать</summary>
 #
 # Что лежит в памяти, пока токен считается? А какие матрицы на него умножаются?
 #
-# Ещё подробнее — `hint("9/moe-costs")`.
+# Ещё подробнее — кнопка «Подсказка», в Jupyter `hint("9/moe-costs")`.
 #
 # </details>
 

@@ -487,7 +487,7 @@ def test_hint_is_within_reach(exercise_id: str) -> None:
     text = WEEK.read_text(encoding="utf-8")
     assert f'hint("{exercise_id}")' in text
     start = text.index(f"def {EXERCISES[exercise_id]}(")
-    assert "<summary>Подсказка</summary>" in text[start : text.index(f'check("{exercise_id}"')]
+    assert "<summary>С чего начать</summary>" in text[start : text.index(f'check("{exercise_id}"')]
 
 
 #: (упражнение, аргументы, тело, итог, названная ошибка)

@@ -50,6 +50,7 @@ export default function mount(root, widget) {
   }
 
   input.addEventListener("change", () => input.files.length && take(input.files[0]));
+  if (input.files.length) take(input.files[0]); // выбрали раньше, чем загрузился этот скрипт
   clear.addEventListener("click", () => {
     drop();
     input.focus(); // кнопка исчезла, а фокус теряться не должен

@@ -222,7 +222,7 @@ def _cache(q: Question) -> str:
             )
         ],
     )  # fmt: skip
-    compared = f"Кеш — {units.percent(cache / weights)} весов, {units.binary_bytes(q.kv_token)} на токен"
+    compared = f"{rows.against(cache, weights)}, {units.binary_bytes(q.kv_token)} на токен"
     return f'<p>{compared}.</p>{rows.account("cache", q.kv_cache, rows.size)}<div class="nanolm-rows">{ratio}</div>'
 
 

@@ -80,7 +80,9 @@ class Scene:
     @property
     def crossover_context(self) -> int | None:
         """Контекст, при котором кеш догоняет веса; `None` — окно этого не даёт."""
-        return budget._smallest(lambda S: self.cache_at(self.B, S) >= self.weights, limit=FARTHEST)
+        # Пока окно не мешает, кеш растёт как S.
+        guess = min(FARTHEST, -(-self.weights // self.cache_at(self.B, 1)))
+        return budget._smallest(lambda S: self.cache_at(self.B, S) >= self.weights, FARTHEST, guess)
 
     @property
     def meeting(self) -> float | None:
@@ -176,8 +178,6 @@ def _meets(scene: Scene) -> str:
 
 def _numbers(scene: Scene) -> str:
     """Сколько весят кеш и веса, и во сколько раз."""
-    ratio = units.percent(scene.cache / scene.weights)
-    heavier = "кеш тяжелее весов" if scene.cache > scene.weights else "веса тяжелее кеша"
     one = scene.cache_at(1, scene.S)
     equation = rows.equation(
         "веса / кеш одной последовательности", "веса / кеш(B = 1)",
@@ -185,5 +185,5 @@ def _numbers(scene: Scene) -> str:
     )  # fmt: skip
     crossover = rows.row("kv/crossover", "кеш равен весам при B", units.decimal(scene.crossover), [equation])
     account = rows.account("kv", scene.memory, rows.size)
-    words = f"<p>Кеш — {ratio} весов: {heavier}. {_meets(scene)}</p>"
-    return f'{words}{account}<div class="nanolm-rows">{crossover}</div>'
+    words = f"{rows.against(scene.cache, scene.weights)}. {_meets(scene)}"
+    return f'<p>{words}</p>{account}<div class="nanolm-rows">{crossover}</div>'

@@ -127,9 +127,10 @@ def _select(name: str, label: str) -> forms.Field:
 
 
 _DROP = (
-    '<div class="nanolm-drop" data-drop><label for="calculator-file">или файл config.json</label>'
-    '<input type="file" id="calculator-file" accept=".json,application/json" '
+    # Поле файла спрятано под подписью: свои слова («Choose File») браузер пишет на языке системы.
+    '<div class="nanolm-drop" data-drop><input type="file" id="calculator-file" accept=".json,application/json" '
     'aria-describedby="calculator-file-hint calculator-config-error">'
+    '<label for="calculator-file">Взять модель из файла config.json</label>'
     '<p class="nanolm-hint" id="calculator-file-hint">Файл можно и перетащить сюда. Его читает браузер; никуда, даже в '
     "ссылку на эту страницу, он не попадает.</p>"
     '<p class="nanolm-file" data-drop-name role="status" hidden></p>'

@@ -59,6 +59,14 @@ def size(value: int) -> str:
     return units.binary_bytes(value)
 
 
+def against(cache: int, weights: int) -> str:
+    """Кеш рядом с весами, словами: долей, а когда он много больше — во сколько раз."""
+    ratio = cache / weights
+    if ratio < 10:
+        return f"Кеш — {units.percent(ratio)} весов"
+    return f"Кеш в {units.counted(ratio, 'раз', 'раза', 'раз')} больше весов"
+
+
 def account(key: str, found: Account, shown: Callable[[int], str], parts: bool = False) -> str:
     """Все ненулевые компоненты счёта и итог. `parts` — поставить цветные метки."""
     total = found.total

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from markup import Page
 
 from nanolm import budget, live
-from nanolm.live import kv
+from nanolm.live import kv, rows
 from nanolm.zoo import preset
 
 LLAMA = preset("llama-3-8b")
@@ -110,3 +110,16 @@ def test_every_kind_of_attention_is_drawn(name: str, axis: str) -> None:
         found = kv.answer(state(preset=name, axis=axis, **edge))
         assert found["errors"] == {}
         Page("".join(found["slots"].values()))
+
+
+@pytest.mark.parametrize(
+    ("cache", "words"),
+    [
+        (67, "Кеш — 6,7\u00a0% весов"),
+        (9_990, "Кеш — 999,0\u00a0% весов"),
+        (22_000, "Кеш в 22\u00a0раза больше весов"),
+        (2_541_590, "Кеш в 2\u00a0542\u00a0раза больше весов"),
+    ],
+)
+def test_cache_against_weights_in_words(cache: int, words: str) -> None:
+    assert rows.against(cache, 1_000) == words

@@ -57,8 +57,8 @@ def found_lesson(env: BuildEnvironment, step: Step) -> str | None:
 
 
 def box(step: Step, page: str | None, x: float, y: float, width: float) -> str:
-    """Прямоугольник урока; готовый урок — ссылка."""
-    state = "готов" if page else "готовится"
+    """Прямоугольник урока; готовый урок — ссылка, у остальных — пометка."""
+    state = "" if page else "готовится"
     left, right = x + 14, x + width - 12
     drawn = (
         f'<g class="{"ready" if page else "soon"}">'
@@ -117,18 +117,17 @@ class CoursePath(SphinxDirective):
         self.env.note_reread()
         picture = f'<div class="course-path">{wide_path(pages)}{narrow_path(pages)}</div>'
         rows = [
-            (self.link(step, page), step.about, step.time, "готов" if page else "готовится")
+            (self.link(step, page), step.about, step.time if page else "готовится")
             for step, page in zip(STEPS, pages, strict=True)
         ]
-        return [nodes.raw("", picture, format="html"), tables.table(("Урок", "О чём", "Время", "Состояние"), rows)]
+        return [nodes.raw("", picture, format="html"), tables.table(("Урок", "О чём", "Время"), rows)]
 
     def link(self, step: Step, page: str | None) -> nodes.Node:
-        """Название урока; у готового — ссылка на страницу."""
-        text = nodes.inline("", f"{step.label.removeprefix('Урок ')}. {step.title}")
+        """Название урока; у готового — ссылка с заголовком страницы."""
         if page is None:
-            return text
+            return nodes.inline("", f"{step.label.removeprefix('Урок ')}. {step.title}")
         reference = addnodes.pending_xref(
-            "", text, refdomain="std", reftype="doc", reftarget=f"/{page}", refexplicit=True, refwarn=True
+            "", nodes.inline(), refdomain="std", reftype="doc", reftarget=f"/{page}", refexplicit=False, refwarn=True
         )
         reference["refdoc"] = self.env.docname
         return reference
