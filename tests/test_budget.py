@@ -602,6 +602,17 @@ def test_attention_crossover_of_llama(attention: str, S: int) -> None:
     assert (account["attention"] + account["ffn"]) / (2 * LLAMA.L * LLAMA.D) == 26_624
 
 
+@pytest.mark.parametrize("edge", [1, 2, 3, 64, 100, 2**20, 2**20 + 1])
+def test_search_does_not_depend_on_the_guess(edge: int) -> None:
+    for guess in {1, max(1, edge - 1), edge, edge + 1, 5 * edge, 1000}:
+        assert budget._smallest(lambda value: value >= edge, guess=guess) == edge
+        assert budget._smallest(lambda value: False, guess=guess) is None
+    # Хорошая догадка стоит двух проверок, а не двух десятков.
+    asked: list[int] = []
+    budget._smallest(lambda value: asked.append(value) is None and value >= edge, guess=edge)
+    assert len(asked) <= 2
+
+
 def test_attention_crossover_of_the_rule_model() -> None:
     """У модели с 12LD² внимание догоняет матрицы ровно при S = 6D."""
     assert attention_crossover(Spec(V=10, D=96, L=3, N=4)) == 6 * 96
