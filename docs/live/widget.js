@@ -79,6 +79,8 @@ export function mountWidget(root, python) {
   const status = root.querySelector("[data-status]");
   const listeners = [];
   const shown = new Map();
+  const edits = new Map(); // поле → номер его последней правки
+  let edit = 0;
   let last = null;
   let first = null;
 
@@ -87,10 +89,15 @@ export function mountWidget(root, python) {
     status.textContent = text;
   });
 
-  function show(answer) {
+  // `since` — сколько было правок, когда запрос ушёл: исправленное после него ответ не затирает, а учитывает.
+  function show(answer, since) {
     if (answer === null) return answer;
     last = answer;
-    if (answer.state) fill(form, answer.state);
+    if (answer.state) {
+      const kept = Object.entries(answer.state).filter(([name]) => !(edits.get(name) > since));
+      fill(form, Object.fromEntries(kept));
+      if (kept.length < Object.keys(answer.state).length) send();
+    }
     const errors = answer.errors ?? {};
     markErrors(root, form, errors);
     root.classList.toggle("nanolm-stale", Object.keys(errors).length > 0);
@@ -104,11 +111,12 @@ export function mountWidget(root, python) {
   }
 
   async function send(action = null) {
+    const since = edit;
     root.setAttribute("aria-busy", "true");
     try {
       // Действие пропускать нельзя, а из пересчётов важен последний.
       const key = action ? null : name;
-      return show(await python.call({ widget: name, state: widget.state(), action }, { key, limit: OURS_MS }));
+      return show(await python.call({ widget: name, state: widget.state(), action }, { key, limit: OURS_MS }), since);
     } catch (error) {
       status.textContent = error.message;
       return null;
@@ -139,8 +147,9 @@ export function mountWidget(root, python) {
 
   // Адрес разбирает Python: он знает, какие поля есть и что в них можно писать.
   async function load(given) {
+    const since = edit;
     try {
-      return show(await python.call({ widget: name, state: given, action: "load" }, { limit: OURS_MS }));
+      return show(await python.call({ widget: name, state: given, action: "load" }, { limit: OURS_MS }), since);
     } catch (error) {
       status.textContent = error.message;
       return null;
@@ -158,6 +167,7 @@ export function mountWidget(root, python) {
   }
 
   form.addEventListener("input", (event) => {
+    edits.set(event.target.name, ++edit);
     showOutput(form, event.target);
     if (event.target.type !== "file") send();
   });

@@ -122,6 +122,25 @@ def test_link_is_shared(visit: Callable[..., Any]) -> None:
     assert second.page.evaluate("location.search") == query
 
 
+def test_edit_before_the_first_answer_is_kept(visit: Callable[..., Any]) -> None:
+    """Ссылка ещё разбирается, а поле уже исправлено: ответ учитывает и то и другое. Так же и после «Сбросить»."""
+    calculator = linked(visit, "?preset=gpt2&gpu=t4&B=2")
+    calculator.root.locator("[data-status]", has_text="Запускается Python").wait_for()
+    calculator.fill("B", "7")
+    calculator.shows("export", "--preset gpt2 --B 7 --gpu t4")
+    assert calculator.field("B").input_value() == "7"
+    calculator.page.evaluate(
+        """() => {
+          document.querySelector("[data-reset]").click();
+          const field = document.querySelector('[name="B"]');
+          field.value = "9";
+          field.dispatchEvent(new Event("input", {bubbles: true}));
+        }"""
+    )
+    calculator.shows("export", "--preset llama-3-8b --B 9")
+    assert calculator.field("B").input_value() == "9"
+
+
 def test_first_click_on_export_is_not_lost(visit: Callable[..., Any]) -> None:
     page = visit(PAGE).page
     with page.expect_download(timeout=START_MS) as download:
