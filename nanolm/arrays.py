@@ -31,7 +31,7 @@ def is_array(value: object) -> bool:
 def wholes(field: str, value: Any) -> Any:
     """Проверить, что в массиве целые от 1 до `ARRAY_LIMIT`, и вернуть его 64-битным.
 
-    Errors: `ValueError` с именем поля и правилом.
+    Ошибки: `ValueError` с именем поля и правилом.
     """
     if value.dtype.kind not in "iu":
         raise ValueError(f"{field}: массив из {shown(str(value.dtype))}: нужны целые числа")

@@ -286,7 +286,7 @@ def parameter_breakdown(spec: Spec) -> Parameters:
 
     Смещения входят в свой компонент. При связанных эмбеддингах `lm_head` = 0: матрица уже посчитана.
 
-    Source: строки `nanolm.ops.table`; сверено с числом параметров настоящих моделей.
+    Источник: строки `nanolm.ops.table`; сверено с числом параметров настоящих моделей.
     """
     stored = [op for op in table(spec) if op.weight and not op.shared]
     k: Factor = ("k", spec.experts_per_token)

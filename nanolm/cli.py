@@ -95,15 +95,10 @@ def size(text: str) -> int:
 
 
 def _count(text: str) -> int:
-    """Целое число; крупные удобно писать как 15e12."""
+    """Целое число; крупные удобно писать как 15e12 или «15 трлн»."""
+    from nanolm.units import whole_from
 
-    def parse(text: str) -> int:
-        value = int(text) if text.strip().lstrip("+-").isdigit() else float(text)
-        if value != int(value):
-            raise ValueError
-        return int(value)
-
-    return int(_number(text, parse, "целое число, можно как 15e12"))
+    return int(_number(text, whole_from, "целое число, можно как 15e12"))
 
 
 def _real(text: str) -> float:
@@ -168,7 +163,9 @@ def _add_question(parser: Parser) -> None:
     question.add_argument("--kv-block", type=size, metavar="ЧИСЛО", help="кеш KV блоками по столько токенов, у vLLM 16")
     question.add_argument("--gpu", metavar="КАРТА", help="ускоритель, список даёт --list-gpus")
     question.add_argument("--gpus", type=size, default=1, metavar="ЧИСЛО", help="число карт при обучении")
-    question.add_argument("--tokens", type=_count, metavar="ЧИСЛО", help="токенов обучения, можно как 15e12")
+    question.add_argument(
+        "--tokens", type=_count, metavar="ЧИСЛО", help="токенов обучения, можно как 15e12 или «15 трлн»"
+    )
     question.add_argument("--mfu", type=_real, default=0.45, metavar="ДОЛЯ", help="доля пика при обучении, 0,45")
     goals = ("training", "inference")
     text = f"что поместится на карту и что изменить, если не помещается: {', '.join(goals)}"

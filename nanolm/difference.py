@@ -114,7 +114,7 @@ def diff(a: Account | Question, b: Account | Question) -> Difference | dict[str,
     Два счёта одного вида дают `Difference`, два вопроса (`nanolm.summary.Question`) — словарь разниц всех их
     счетов: «parameters», «flops», «kv_cache», «inference», «training».
 
-    Errors: `ValueError`, если счета разного вида.
+    Ошибки: `ValueError`, если счета разного вида.
     """
     if isinstance(a, Account) and isinstance(b, Account):
         return Difference(a, b)

@@ -71,7 +71,7 @@ class Fact:
 def facts() -> tuple[Fact, ...]:
     """Все факты по порядку отношений. У пары «предмет, отношение» ответ один: иначе спрашивать нечестно.
 
-    Errors: `ModuleNotFoundError` с подсказкой, если Babel не установлен.
+    Ошибки: `ModuleNotFoundError` с подсказкой, если Babel не установлен.
     """
     locale = _russian()
     found = [
@@ -138,7 +138,7 @@ def train_tokenizer(known: Sequence[Fact], vocabulary: int = VOCABULARY) -> Toke
 def end_token(tokenizer: Tokenizer) -> int:
     """Номер метки конца ответа.
 
-    Errors: `ValueError`, если токенизатор обучали не здесь и такой метки в нём нет.
+    Ошибки: `ValueError`, если токенизатор обучали не здесь и такой метки в нём нет.
     """
     token = tokenizer.token_to_id(END)
     if token is None:

@@ -111,7 +111,7 @@ def _continue(model: Any, tokenizer: Any, prompt: str, new_tokens: int) -> tuple
 def loaded(source: str, device: torch.device) -> Iterator[tuple[Any, Any]]:
     """Модель в 16 битах и её токенизатор; на выходе модель удаляется, а память возвращается карте.
 
-    Errors: `ValueError` с именем адреса, если по нему нет модели.
+    Ошибки: `ValueError` с именем адреса, если по нему нет модели.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

@@ -106,7 +106,7 @@ class Gpu:
     def rate(self, dtype: str) -> float:
         """Плотная скорость в FLOP/s для типа данных.
 
-        Errors: `ValueError`, если о такой скорости у карты ничего не известно.
+        Ошибки: `ValueError`, если о такой скорости у карты ничего не известно.
         """
         if dtype in self.flops_per_s:
             return self.flops_per_s[dtype]
@@ -143,7 +143,7 @@ def gpu(name: str | Gpu) -> Gpu:
 
     Годится и то, что отвечает `torch.cuda.get_device_name()`. Готовая карта возвращается как есть.
 
-    Errors: `ValueError`, если такой карты нет или под имя подходит несколько.
+    Ошибки: `ValueError`, если такой карты нет или под имя подходит несколько.
     """
     if isinstance(name, Gpu):
         return name

@@ -104,7 +104,7 @@ def prefill_time(
     порцию из `chunk` токенов — и пишется кеш; порция читает и кеш предыдущих. Обмен активациями внутри слоя не учтён.
     `weights` — формат весов, как у `inference_memory`.
 
-    Errors: `ValueError` с именем поля, значением и правилом.
+    Ошибки: `ValueError` с именем поля, значением и правилом.
     """
     B, S, card = _batch(B), _context(spec, S), _card(gpu)
     dtype = dtype or card.best_16bit
@@ -138,7 +138,7 @@ def decode_time(
 
     У смеси лучший случай читает k экспертов, обычный — среднее число различных, худший — min(E, B·k).
 
-    Errors: `ValueError` с именем поля, значением и правилом.
+    Ошибки: `ValueError` с именем поля, значением и правилом.
     """
     B, S, card = _batch(B), _context(spec, S), _card(gpu)
     dtype = dtype or card.best_16bit

@@ -367,7 +367,7 @@ class NanoLM(nn.Module):
     - `attention` — "fused" (слитое ядро) или "naive" (матрица весов целиком);
     - `checkpointing` — "none", "selective" (пересчитывается ядро внимания) или "full" (весь слой).
 
-    Errors: `ValueError` с именем поля, значением и правилом.
+    Ошибки: `ValueError` с именем поля, значением и правилом.
     """
 
     cos_S1H: Tensor

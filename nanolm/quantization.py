@@ -276,7 +276,7 @@ class Quantization:
 
         `size` — байты обычного значения; `used` — вместо E экспертов только эти, как у `ops.weight_factors`.
 
-        Errors: `ValueError`, если формат такую матрицу не упакует.
+        Ошибки: `ValueError`, если формат такую матрицу не упакует.
         """
         done = self.layers(op)
         if not done:
@@ -330,7 +330,7 @@ def named(name: str | Quantization, spec: Spec) -> Quantization:
 
     Каждая матрица лежит своим тензором, как у Llama. «mxfp4» у смеси квантует только экспертов, как в gpt-oss.
 
-    Errors: `ValueError` со списком имён.
+    Ошибки: `ValueError` со списком имён.
     """
     if isinstance(name, Quantization):
         return name

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 def read(given: object, spec: Spec, family: str) -> Quantization:
     """Разобрать quantization_config модели этой геометрии; `family` — её model_type.
 
-    Errors: `ValueError` с именем поля, значением и правилом.
+    Ошибки: `ValueError` с именем поля, значением и правилом.
     """
     if not isinstance(given, Mapping):
         raise ValueError(f"quantization_config = {shown(given)}: нужен объект")

@@ -54,7 +54,7 @@ def build(
 def validate(record: object, source: str = "запись") -> dict[str, Any]:
     """Проверить запись и вернуть её.
 
-    Errors: `ValueError` называет поле и правило.
+    Ошибки: `ValueError` называет поле и правило.
     """
     if not isinstance(record, dict):
         raise ValueError(f"{source}: нужен объект JSON")
@@ -110,7 +110,7 @@ def reason(error: OSError) -> str:
 def check_path(path: str | Path) -> Path:
     """Сюда можно записать: проверяется до измерения, чтобы оно не пропало.
 
-    Errors: `ValueError` с путём и причиной.
+    Ошибки: `ValueError` с путём и причиной.
     """
     if not str(path):
         raise ValueError("путь записи пуст; нужно имя файла")

@@ -63,7 +63,7 @@ class Share(Line):
 def shard_training(account: Account, cards: int, stage: str) -> Account:
     """Счёт обучения одной карты из `cards` при ступени ZeRO.
 
-    Errors: `ValueError`, если ступень неизвестна или число карт не целое и не положительное.
+    Ошибки: `ValueError`, если ступень неизвестна или число карт не целое и не положительное.
     """
     if stage not in STAGES:
         raise ValueError(f"stage = {shown(stage)}: нужно одно из: {', '.join(STAGES)}")
@@ -131,7 +131,7 @@ def tensor_parallel_cards(spec: Spec, limit: int) -> list[int]:
 def shard_inference(account: InferenceMemory, spec: Spec, cards: int) -> InferenceMemory:
     """Счёт вывода одной карты из `cards` при тензорном делении.
 
-    Errors: `ValueError`, если на столько карт головы не делятся поровну.
+    Ошибки: `ValueError`, если на столько карт головы не делятся поровну.
     """
     cards = whole("cards", cards, limit=CARDS_LIMIT)
     if cards not in tensor_parallel_cards(spec, cards):

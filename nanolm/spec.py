@@ -56,7 +56,7 @@ LIMIT = 10**12
 def whole(field: str, value: object, minimum: int = 1, limit: int = LIMIT) -> int:
     """Проверить, что `value` — целое от `minimum` до `limit`, и вернуть его как `int`.
 
-    Errors: `ValueError` с именем поля, значением и правилом.
+    Ошибки: `ValueError` с именем поля, значением и правилом.
     """
     try:
         number = None if isinstance(value, bool) else value.__index__()  # type: ignore[attr-defined]
@@ -119,7 +119,7 @@ class Spec:
     - `post_norms` — ещё по норме на выходе внимания и полносвязного блока (Gemma 2 и 3, OLMo 2);
     - `learned_positions` — число обучаемых позиций (0 — RoPE, весов нет).
 
-    Errors: `ValueError` называет поле, значение и правило.
+    Ошибки: `ValueError` называет поле, значение и правило.
     """
 
     __slots__ = (  # noqa: RUF023 — порядок полей здесь и есть порядок вывода

@@ -66,7 +66,7 @@ def speed(
 
     Запрос — S − `new_tokens` токенов, дальше порождается `new_tokens`.
 
-    Errors: `ValueError`, если запросу не остаётся места.
+    Ошибки: `ValueError`, если запросу не остаётся места.
     """
     S = spec.S if S is None else S
     if not 1 <= new_tokens < S:

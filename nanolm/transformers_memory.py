@@ -29,7 +29,7 @@ dropout нулевой; основа заморожена, её градиент
 это перевешивает. QLoRA — то же поверх весов bitsandbytes: распакованная матрица живёт,
 пока идёт её произведение, а ответ приходит в точности входа (под autocast — в fp32).
 
-Source: исходный текст transformers 5.24 и 4.57.6, peft 0.21; сохранённые тензоры сверены с ними до байта.
+Источник: исходный текст transformers 5.24 и 4.57.6, peft 0.21; сохранённые тензоры сверены с ними до байта.
 """
 
 from __future__ import annotations
@@ -413,7 +413,7 @@ _KEEPS = {
 def check(spec: Spec, implementation: str) -> None:
     """Отказать геометрии, которой столбец не описывает.
 
-    Errors: `ValueError` с полем, значением и правилом.
+    Ошибки: `ValueError` с полем, значением и правилом.
     """
     plain = {
         "experts": 0, "kv_rank": 0, "sinks": False, "gated_ffn": True, "norm_bias": False, "learned_positions": 0,
@@ -434,7 +434,7 @@ FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 def check_family(family: str, implementation: str) -> None:
     """Отказать семейству, чей блок при тех же размерах устроен иначе.
 
-    Errors: `ValueError` с названием семейства.
+    Ошибки: `ValueError` с названием семейства.
     """
     if family not in FAMILIES:
         raise ValueError(
@@ -735,7 +735,7 @@ def inference(
 ) -> InferenceMemory:
     """Память вывода: веса, кеш и пик заполнения контекста одним проходом с логитами каждой позиции.
 
-    Errors: `ValueError` с именем аргумента, если такого вывода столбец не описывает.
+    Ошибки: `ValueError` с именем аргумента, если такого вывода столбец не описывает.
     """
     from nanolm.transformers_peak import prefill
 

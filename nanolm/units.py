@@ -33,6 +33,25 @@ def number(value: float, digits: int = 0) -> str:
     return text.replace("-", "−").translate({44: NBSP, 46: ","})
 
 
+def whole_from(text: str) -> int:
+    """Целое, как его пишет человек: «8 192», «15e12», «14,8 трлн».
+
+    Ошибки: `ValueError` или `OverflowError`, если это не целое число.
+    """
+    text = "".join(text.split()).replace(",", ".").rstrip(".")
+    for step, word in _SHORT:
+        amount = text.removesuffix(word.rstrip("."))
+        if amount != text:
+            text = f"{amount}e{len(str(step)) - 1}"
+            break
+    if text.lstrip("+-").isdigit():
+        return int(text)
+    value = float(text)
+    if value != int(value):
+        raise ValueError(f"{text}: не целое число")
+    return int(value)
+
+
 def decimal(value: float, digits: int = 2) -> str:
     """Дробное число с запятой: `decimal(14.957, 2)` → «14,96»."""
     return number(float(value), digits)

@@ -77,7 +77,7 @@ def load(
     Семейства: llama, mistral, mixtral, qwen2, qwen3. `dtype` — тип весов (по умолчанию как в файле),
     `S` — меньший контекст, чем в config.json: от него зависят таблицы RoPE и предел длины.
 
-    Errors: `ValueError` с именем файла, поля или тензора — до того, как потрачена память.
+    Ошибки: `ValueError` с именем файла, поля или тензора — до того, как потрачена память.
     """
     folder = Path(folder)
     _check_dtype(dtype)
@@ -250,7 +250,7 @@ def save(model: NanoLM, folder: str | Path, *, max_shard_bytes: int = 5 * 10**9)
 
     Части не больше `max_shard_bytes`; если часть одна, указателя нет.
 
-    Errors: `ValueError`, если такой модели в transformers нет (например, с обучаемыми позициями).
+    Ошибки: `ValueError`, если такой модели в transformers нет (например, с обучаемыми позициями).
     """
     config = _config(model)
     folder = Path(folder)

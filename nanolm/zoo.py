@@ -32,7 +32,7 @@ def from_config(source: str | os.PathLike[str] | Config) -> Spec:
 
     У модели, которая читает и картинки, разбирается её языковая часть (`text_config`).
 
-    Errors: `ValueError` с именем файла или поля, если файл не читается, это не JSON-объект, семейство
+    Ошибки: `ValueError` с именем файла или поля, если файл не читается, это не JSON-объект, семейство
     (`model_type`) неизвестно или поле имеет недопустимое значение.
     """
     return load(source)[0]
@@ -46,7 +46,7 @@ def quantization(source: str | os.PathLike[str] | Config) -> Quantization | None
 def load(source: str | os.PathLike[str] | Config) -> tuple[Spec, Quantization | None]:
     """Геометрия и формат весов за одно чтение; стандартный ввод дважды не прочесть.
 
-    Errors: те же, что у `from_config`; ещё — способ квантования или поле quantization_config, которых мы не знаем.
+    Ошибки: те же, что у `from_config`; ещё — способ квантования или поле quantization_config, которых мы не знаем.
     """
     found = describe(source)
     return found.spec, found.weights()
@@ -71,7 +71,7 @@ class Described:
     def weights(self) -> Quantization | None:
         """Как квантованы веса; `None` — никак.
 
-        Errors: `ValueError` с именем файла и поля, если способ или поле quantization_config незнакомы.
+        Ошибки: `ValueError` с именем файла и поля, если способ или поле quantization_config незнакомы.
         """
         if self._given:
             # Импорт здесь: у большинства моделей веса не квантованы.
@@ -88,7 +88,7 @@ class Described:
 def describe(source: str | os.PathLike[str] | Config) -> Described:
     """То же чтение, что у `load`, но формат весов пока не разобран.
 
-    Errors: те же, что у `from_config`, кроме ошибок quantization_config.
+    Ошибки: те же, что у `from_config`, кроме ошибок quantization_config.
     """
     if isinstance(source, (str, os.PathLike)):
         path = os.fspath(source)
@@ -107,7 +107,7 @@ def _read(path: str) -> Config:
 def from_text(text: str, where: str = "config.json") -> Described:
     """То же, что `describe`, из содержимого файла: на странице его читает браузер. `where` — имя для ошибки.
 
-    Errors: те же, что у `describe`.
+    Ошибки: те же, что у `describe`.
     """
     if len(text) > MAX_CONFIG_BYTES:
         raise ValueError(f"{where}: больше {MAX_CONFIG_BYTES // 1024**2} МиБ, это не config.json")
@@ -619,13 +619,13 @@ def _data(name: str) -> dict[str, dict[str, Any]]:
 def preset(name: str) -> Spec:
     """Известная модель по имени: «llama-3-8b», «llama-3.1-8b» или репозиторий «meta-llama/Llama-3.1-8B».
 
-    Errors: `ValueError` с похожими именами, если такой нет.
+    Ошибки: `ValueError` с похожими именами, если такой нет.
     """
     return describe_preset(name).spec
 
 
 def describe_preset(name: str) -> Described:
-    """Известная модель вместе с семейством. Errors: те же, что у `preset`."""
+    """Известная модель вместе с семейством. Ошибки: те же, что у `preset`."""
     return describe(_preset_config(name))
 
 

@@ -226,7 +226,9 @@ def test_fields_of_an_error_become_flags(message: str, flagged: str) -> None:
     assert cli.flagged(message) == flagged
 
 
-@pytest.mark.parametrize(("written", "tokens"), [("15e12", 15 * 10**12), ("1000", 1000), ("1e3", 1000), ("+5", 5)])
+@pytest.mark.parametrize(
+    ("written", "tokens"), [("15e12", 15 * 10**12), ("15 трлн", 15 * 10**12), ("1000", 1000), ("1e3", 1000), ("+5", 5)]
+)
 def test_tokens_may_be_written_with_an_exponent(run: Callable[..., Answer], written: str, tokens: int) -> None:
     code, output, _ = run("--preset", "gpt2", "--gpu", "t4", "--tokens", written, "--json")
     flops = json.loads(output)

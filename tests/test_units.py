@@ -213,3 +213,29 @@ def test_typed_gap_between_gib_and_gb_is_the_computed_one(page: str) -> None:
     """На страницах без ячеек число вписано рукой: тест держит его равным посчитанному."""
     text = (Path(__file__).parents[1] / page).read_text(encoding="utf-8").replace(units.NBSP, " ")
     assert units.percent(units.GIB / units.GB - 1).replace(units.NBSP, " ") in text
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("8192", 8192),
+        (" 8\u00a0192 ", 8192),
+        ("15e12", 15 * 10**12),
+        ("14,8 трлн", 14_800_000_000_000),
+        ("0,5млн", 500_000),
+        ("3 тыс.", 3000),
+        ("2 млрд", 2 * 10**9),
+        ("-2", -2),
+        ("9007199254740993", 9_007_199_254_740_993),  # длиннее мантиссы float
+    ],
+)
+def test_whole_number_as_people_write_it(text: str, value: int) -> None:
+    assert units.whole_from(text) == value
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "трлн", "1,5", "²", "15e12 млрд", "2 млн млн", "1e400", "nan", "8k", "0,0001 тыс."]
+)
+def test_what_is_not_a_whole_number(text: str) -> None:
+    with pytest.raises((ValueError, OverflowError)):
+        units.whole_from(text)

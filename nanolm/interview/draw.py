@@ -5,7 +5,7 @@
 `randrange`, от версии к версии менялось. Поэтому генератор свой: SplitMix64 — три строки целочисленной арифметики,
 и поток записан в тестах.
 
-Source: Steele, Lea, Flood. Fast Splittable Pseudorandom Number Generators. OOPSLA 2014.
+Источник: Steele, Lea, Flood. Fast Splittable Pseudorandom Number Generators. OOPSLA 2014.
 """
 
 from __future__ import annotations

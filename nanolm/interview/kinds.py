@@ -55,7 +55,7 @@ def problem(seed: int, level: int = 1, kind: str | None = None) -> Problem:
 
     `kind` — имя из `KINDS`; `None` — вид выбирает зерно.
 
-    Errors: `ValueError`, если зерно не целое от 0 до миллиарда, уровня или вида такого нет.
+    Ошибки: `ValueError`, если зерно не целое от 0 до миллиарда, уровня или вида такого нет.
     """
     seed = whole("seed", seed, minimum=0, limit=LAST_SEED)
     if whole("level", level) not in LEVELS:

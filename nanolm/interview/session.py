@@ -58,7 +58,7 @@ def clock(seconds: float) -> str:
 def session(seed: int, level: int = 1) -> Session:
     """Вопрос собеседования по зерну. Уровень 1 — модель без GQA, 2 — с GQA, 3 — смесь экспертов.
 
-    Errors: `ValueError`, если зерно не целое от 0 до миллиарда или уровня такого нет.
+    Ошибки: `ValueError`, если зерно не целое от 0 до миллиарда или уровня такого нет.
     """
     seed = whole("seed", seed, minimum=0, limit=LAST_SEED)
     if whole("level", level) not in LEVELS:

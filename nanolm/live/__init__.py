@@ -43,7 +43,7 @@ LONGEST_REQUEST = 4_000_000
 
 
 def widget(name: str) -> ModuleType:
-    """Модуль части страницы. Errors: `ValueError`, если такой нет."""
+    """Модуль части страницы. Ошибки: `ValueError`, если такой нет."""
     if name not in WIDGETS:
         raise ValueError(f"часть страницы {name!r}: есть {', '.join(WIDGETS)}")
     return importlib.import_module(WIDGETS[name])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from html import escape
 
+from nanolm import units
 from nanolm.spec import shown
 
 TYPE_CHECKING = False
@@ -122,30 +123,22 @@ class Form:
 
 
 def whole_number(state: State, name: str) -> int | None:
-    """Целое из поля: «8192», «8 192», «15e12». Пустое поле — `None`.
+    """Целое из поля: «8192», «8 192», «15e12», «15 трлн». Пустое поле — `None`.
 
-    Errors: `ValueError` с именем поля.
+    Ошибки: `ValueError` с именем поля.
     """
-    text = "".join(state[name].split())
-    if not text:
+    if not state[name].strip():
         return None
     try:
-        return int(text) if text.lstrip("+-").isdigit() else _exact(text.replace(",", "."))
+        return units.whole_from(state[name])
     except (ValueError, OverflowError):
         raise ValueError(f"{name} = {shown(state[name])}: нужно целое число") from None
-
-
-def _exact(text: str) -> int:
-    value = float(text)
-    if value != int(value):
-        raise ValueError
-    return int(value)
 
 
 def real_number(state: State, name: str) -> float | None:
     """Число из поля, с запятой или точкой. Пустое поле — `None`.
 
-    Errors: `ValueError` с именем поля.
+    Ошибки: `ValueError` с именем поля.
     """
     text = "".join(state[name].split()).replace(",", ".")
     if not text:
@@ -159,7 +152,7 @@ def real_number(state: State, name: str) -> float | None:
 def choice(state: State, name: str, allowed: Iterable[str], default: str) -> str:
     """Значение списка; пустое — `default`.
 
-    Errors: `ValueError` с именем поля и всем списком.
+    Ошибки: `ValueError` с именем поля и всем списком.
     """
     value = state[name] or default
     if value not in allowed:
@@ -170,7 +163,7 @@ def choice(state: State, name: str, allowed: Iterable[str], default: str) -> str
 def slider(state: State, field: Field) -> float:
     """Положение ползунка; за краем шкалы ему не быть.
 
-    Errors: `ValueError` с именем поля.
+    Ошибки: `ValueError` с именем поля.
     """
     value = real_number(state, field.name)
     value = float(field.default) if value is None else value

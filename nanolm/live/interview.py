@@ -124,7 +124,7 @@ def _count(state: State, name: str) -> int:
 class Scene:
     """Задача или вопрос, который задаёт состояние формы.
 
-    Errors: `ValueError` с именем поля.
+    Ошибки: `ValueError` с именем поля.
     """
 
     def __init__(self, state: State) -> None:

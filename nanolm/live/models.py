@@ -33,13 +33,13 @@ def title(name: str) -> str:
 def spec(name: str) -> Spec:
     """Геометрия модели из списка.
 
-    Errors: `ValueError` с похожими именами, если такой нет.
+    Ошибки: `ValueError` с похожими именами, если такой нет.
     """
     return describe(name).spec
 
 
 def describe(name: str) -> Described:
-    """Модель из списка вместе с семейством. Errors: те же, что у `spec`."""
+    """Модель из списка вместе с семейством. Ошибки: те же, что у `spec`."""
     if name not in _described:
         entry = entries().get(name)
         _described[name] = zoo.describe_preset(name) if entry is None else zoo.describe(entry["config"])

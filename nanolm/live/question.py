@@ -191,7 +191,7 @@ FORM = forms.Form(
                 _select("attention", "ядро внимания"),
                 _select("checkpointing", "чекпоинтинг активаций"),
                 _select("convention", "какие пары внимания считать во FLOPs"),
-                forms.Field("tokens", "токенов обучения", hint="Можно как 15e12. Нужна видеокарта."),
+                forms.Field("tokens", "токенов обучения", hint="Можно как 15e12 или «15 трлн». Нужна видеокарта."),
                 forms.Field("mfu", "доля пика (MFU)"),
                 forms.Field("price", "цена одного GPU-часа"),
             ),
