@@ -78,6 +78,7 @@ def slots(state: State, question: Question) -> State:
     """Все места страницы, кроме строки команды."""
     q = question
     return {
+        "brief": _brief(q),
         "source": _source(state, q),
         "verdict": _verdict(q),
         "fit": "" if q.fit is None else _fit(q.fit),
@@ -99,6 +100,18 @@ def _source(state: State, q: Question) -> str:
     geometry = summary._geometry(q).removeprefix("Модель: ")
     remarks = [*summary._source_remarks(q), *summary._storage_remarks(q)]
     return f'<p class="nanolm-source"><b>{escape(name)}</b>: {escape(geometry)}</p>{_said(remarks)}'
+
+
+def _brief(q: Question) -> str:
+    """Главное в одну строку: её видно, пока правят форму."""
+    parts = [f"<span>параметры <b>{units.short(q.parameters.total)}</b></span>"]
+    for _, title, need in q.fits():
+        verdict = ""
+        if q.card is not None:
+            kind, words = ("yes", "влезет") if need <= q.card.usable_bytes else ("no", "не влезет")
+            verdict = f' — <span class="nanolm-{kind}">{words}</span>'
+        parts.append(f"<span>{title} <b>{units.binary_bytes(need)}</b>{verdict}</span>")
+    return f"<p>{''.join(parts)}</p>"
 
 
 def _verdict(q: Question) -> str:
@@ -323,6 +336,7 @@ def page(state: State) -> str:
     )
     return (
         f'<form class="nanolm-form">{form(state)}</form>'
+        f'<div class="nanolm-brief" data-slot="brief">{found["brief"]}</div>'
         f'<section class="nanolm-part" aria-label="Влезет ли"><h2>Влезет ли</h2>{place["source"]}{place["verdict"]}'
         f"{place['fit']}</section>{sections}"
     )

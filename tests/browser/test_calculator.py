@@ -177,6 +177,24 @@ def test_wrong_value_keeps_the_last_answer(visit: Callable[..., Any], width: int
     assert calculator.field("mfu").get_attribute("aria-invalid") is None
 
 
+@pytest.mark.parametrize(("width", "theme"), VIEWS)
+def test_main_numbers_are_in_sight_while_the_form_is_edited(visit: Callable[..., Any], width: int, theme: str) -> None:
+    """Краткий ответ прижат к низу окна, пока до его места не долистали; поле с фокусом он не закрывает."""
+    calculator = Calculator(visit(PAGE, width, theme).page)
+    calculator.fill("B", "64")
+    calculator.shows("brief", "обучение")
+    brief = calculator.slot("brief")
+    assert "не влезет" in brief.inner_text()
+    at = brief.bounding_box()
+    assert at["y"] + at["height"] == pytest.approx(900, abs=1)
+    for _ in range(8):
+        calculator.page.keyboard.press("Tab")
+        field = calculator.page.locator(":focus").bounding_box()
+        assert field["y"] + field["height"] <= brief.bounding_box()["y"] + 1
+    calculator.slot("verdict").scroll_into_view_if_needed()
+    assert brief.bounding_box()["y"] < calculator.slot("verdict").bounding_box()["y"]
+
+
 def test_error_in_a_folded_group_is_visible(visit: Callable[..., Any]) -> None:
     calculator = Calculator(visit(PAGE).page)
     calculator.fill("preset", "")

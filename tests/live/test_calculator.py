@@ -99,6 +99,16 @@ def test_fit_is_part_of_document_and_command(goal: str, printed: Callable[[str],
     assert calculator.answer(state(preset="gpt2"))["slots"]["fit"] == ""
 
 
+@pytest.mark.parametrize("gpu", ["t4", "b200", ""])
+def test_brief_repeats_the_verdicts(gpu: str) -> None:
+    found = calculator.answer(state(preset="llama-3-8b", gpu=gpu))
+    brief = Page(found["slots"]["brief"]).text.replace("\u00a0", " ")
+    assert brief.startswith("параметры 8,03 млрд")
+    words = re.findall("не влезет|влезет", brief)
+    assert words == re.findall("не влезет|влезет", found["slots"]["verdict"])
+    assert len(words) == (2 if gpu else 0)
+
+
 def test_command_of_a_file(tmp_path: Path, printed: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Файл на странице и файл рядом с командой дают один ответ, список моделей при этом не действует."""
     text = json.dumps(presets()["qwen3-1.7b"]["config"])
