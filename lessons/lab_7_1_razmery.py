@@ -184,9 +184,8 @@ hint("7.1/collect", 1)
 # %% tags=["solution"]
 import time
 
-if (
-    "collect_generations" not in globals()
-):  # ваш ответ, если он есть, остаётся на месте
+# Ваш ответ, если он есть, остаётся на месте.
+if "collect_generations" not in globals():
 
     def collect_generations(generate, prompts):
         """Часы пускают до цикла и останавливают после него."""

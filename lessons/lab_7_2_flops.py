@@ -457,9 +457,8 @@ def show_flops(log_params=9, log_tokens=14):
 
 try:  # в Jupyter с пакетом ipywidgets — настоящие ползунки
     from ipywidgets import IntSlider, interact
-except (
-    ImportError
-):  # иначе — начальное положение; меняйте числа в скобках и запускайте снова
+except ImportError:
+    # Иначе — начальное положение: меняйте числа в скобках и запускайте снова.
     show_flops(9, 14)
 else:
     interact(

@@ -182,9 +182,8 @@ hint("7.3/layers")
 
 
 # %% tags=["solution"]
-if (
-    "layers_before_wall" not in globals()
-):  # ваш ответ, если он есть, остаётся на месте
+# Ваш ответ, если он есть, остаётся на месте.
+if "layers_before_wall" not in globals():
 
     def layers_before_wall(cap, embedding, layer):
         """Что осталось после эмбеддинга, делится на слой нацело."""

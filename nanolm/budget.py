@@ -993,7 +993,7 @@ def _real(field: str, value: float, least: float, most: float, rule: str) -> flo
 
 
 def _mfu(value: float) -> float:
-    return _real("mfu", value, LEAST_MFU, 1, "доля пика, нужно число от 0,000001 до 1")
+    return _real("mfu", value, LEAST_MFU, 1, "доля пика, нужно число от 0,000001 до 1; 45 % — это 0,45")
 
 
 def _price(value: float) -> float:
@@ -1018,9 +1018,9 @@ class TrainingTime:
         return self.seconds / 86_400
 
     def __str__(self) -> str:
-        cost = "" if self.cost is None else f", цена {units.decimal(self.cost)}"
+        cost = "" if self.cost is None else f", цена {units.estimate(self.cost, 2)}"
         return (
-            f"{units.duration(self.seconds)}, {units.decimal(self.gpu_hours, 1)}{units.NBSP}GPU-ч{cost}; "
+            f"{units.duration(self.seconds)}, {units.estimate(self.gpu_hours)}{units.NBSP}GPU-ч{cost}; "
             f"полезных FLOPs {units.scientific(self.flops)}, MFU {units.percent(self.mfu)}, {self.dtype}"
         )
 

@@ -293,7 +293,7 @@ class Fit:
             f"{_TITLES[self.goal].capitalize()} на {self.card.title}: {verdict}. {balance}, {gap}.",
             f"наибольший пакет при S = {units.number(self.plan['S'])}: {batch}",
             f"наибольший контекст при B = {units.number(self.plan['B'])}: {context}",
-            f"наименьшее число карт ({split}): {self.fewest_cards or 'при таком пакете не хватит никакого'}",
+            f"наименьшее число карт ({split}): {self.fewest_cards or 'без других изменений не хватит никакого'}",
         ]
 
     def _table(self) -> list[tuple[str, ...]]:

@@ -277,7 +277,15 @@ def _flops_remarks(q: Question) -> str:
     crossover = q.attention_crossover
     reach = "не догоняют матрицы" if crossover is None else f"догоняют матрицы слоёв при S = {units.number(crossover)}"
     line = f"прямой проход: {units.number(q.forward.total)};  внимание: {names[q.convention]};  оценки {reach}"
-    return "\n".join([line, *_adapter_remarks(q)])
+    return "\n".join([line, *_work_remarks(q)])
+
+
+def _work_remarks(q: Question) -> list[str]:
+    """Оговорки о FLOPs: окно, которого соглашение не видит, и адаптеры."""
+    widths = [width for width in q.spec.windows if width is not None and width < q.S]
+    if not widths or q.convention != "full":
+        return _adapter_remarks(q)
+    return ["окно учтено в кеше, но не во FLOPs: full считает весь квадрат, с окном — windowed", *_adapter_remarks(q)]
 
 
 def _adapter_remarks(q: Question) -> list[str]:
@@ -316,10 +324,15 @@ def _storage_remarks(q: Question) -> list[str]:
 
 
 def _rate_remarks(q: Question) -> list[str]:
-    """Карта, у которой нет скорости в точности весов, считает в другой."""
-    if q.decode is None or q.decode.compute_dtype == q.dtype:
+    """Чего нет у карты, для которой названо время ответа: места под модель или скорости в этой точности."""
+    if q.card is None or q.decode is None:
         return []
-    return [f"в {q.dtype} карта не умножает: время ответа — со скоростью {q.decode.compute_dtype}"]
+    lines = []
+    if q.inference.peak > q.card.usable_bytes:
+        lines.append("вывод на карту не помещается: время ответа — как если бы памяти хватало")
+    if q.decode.compute_dtype != q.dtype:
+        lines.append(f"в {q.dtype} карта не умножает: время ответа — со скоростью {q.decode.compute_dtype}")
+    return lines
 
 
 def _card_sections(q: Question) -> list[str]:
@@ -339,7 +352,7 @@ def _card_sections(q: Question) -> list[str]:
             f"{units.counted(q.decode.tokens_per_s, 'токен', 'токена', 'токенов')}/с на пакет"
         )
     if q.latency is not None:
-        titles = ("заполнение контекста", "шаг декодирования на деле")
+        titles = ("заполнение контекста", "шаг декодирования, оценка")
         lines += [f"{title}: {found}" for title, found in zip(titles, q.latency, strict=True)]
         lines += _rate_remarks(q)
     if q.time is not None:

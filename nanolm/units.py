@@ -57,6 +57,11 @@ def decimal(value: float, digits: int = 2) -> str:
     return number(float(value), digits)
 
 
+def estimate(value: float, digits: int = 1) -> str:
+    """Оценка: у сотен и большего дробных знаков нет — они обещали бы точность, которой взяться неоткуда."""
+    return decimal(value, 0 if abs(value) >= 100 else digits)
+
+
 def percent(share: float, digits: int = 1) -> str:
     """Доля → проценты: `percent(0.074)` → «7,4 %»."""
     return number(float(share) * 100, digits) + NBSP + "%"

@@ -208,11 +208,34 @@ def test_the_right_one_of_two_readings_is_taken(text: str) -> None:
     assert judge(cache_of(65.5), text).state == "correct"
 
 
-@pytest.mark.parametrize("text", ["65,536 Б", "65.536 Б", "65,536", "65,536 ГБ"])
+@pytest.mark.parametrize("text", ["65,536 Б", "65.536 Б", "65,536"])
 def test_neither_of_two_readings_is_guessed(text: str) -> None:
     verdict = judge(cache_of(3e15), text)
     assert (verdict.state, verdict.mistake) == ("unclear", "")
     assert f"{text[:6]} — это 65\u00a0536 или 65,5?" in verdict.text
+
+
+@pytest.mark.parametrize(("text", "word"), [("65,536 ГБ", "меньше"), ("5.625 ПБ", "больше")])
+def test_fraction_of_a_large_unit_is_judged(text: str, word: str) -> None:
+    """«5,625 ГиБ» разрядами не бывает: перед крупной единицей запятая — дробь."""
+    verdict = judge(cache_of(3e15), text)
+    assert verdict.state == "wrong"
+    assert word in verdict.text
+
+
+def test_wrong_conclusion_is_named_beside_a_wrong_number() -> None:
+    task = problem(5, 2, "fit")
+    right, wrong = ("да", "нет") if task.fits else ("нет", "да")
+    number = f"{task.answer * 7.3 / 2**30:.2f} ГиБ".replace(".", ",")
+    assert "И вывод тоже неверен." in judge(task, f"{wrong}, {number}").hint
+    assert "вывод" not in judge(task, f"{right}, {number}").hint
+    assert "Нужен и вывод" in judge(task, number).hint
+
+
+def test_two_bytes_instead_of_one_have_a_name() -> None:
+    task = next(one for one in (problem(seed, 1, "kv") for seed in range(200)) if "fp8" in one.text)
+    verdict = judge(task, f"{2 * task.answer:.0f} Б")
+    assert (verdict.state, verdict.mistake) == ("wrong", "bf16-for-dtype")
 
 
 def test_bare_twofold_number() -> None:

@@ -97,15 +97,26 @@
     block.querySelector("[data-forget]").disabled = !saved;
   }
 
+  // Что значит деление ползунка, напечатано заранее: ждать Python ради подписи незачем.
+  function name(event) {
+    const words = event.target.dataset?.words?.split("|");
+    const output = words && document.querySelector(`output[for="${event.target.id}"]`);
+    if (output) output.textContent = words[event.target.value - event.target.min];
+  }
+
   function begin() {
     const roots = document.querySelectorAll("[data-widget], [data-exercise]");
     if (location.protocol === "file:") return;
     document.documentElement.classList.add("nanolm-served");
+    document.addEventListener("input", name);
     for (const root of roots) {
       const wake = arm(root);
       const widget = root.dataset.widget;
       // Ссылкой поделились: состояние в адресе важнее напечатанного по умолчанию.
-      if (widget && root.hasAttribute("data-address") && location.search.length > 1) wake();
+      if (widget && root.hasAttribute("data-address") && location.search.length > 1) {
+        root.classList.add("nanolm-waiting");
+        wake();
+      }
       const saved = root.dataset.exercise && store("exercise:" + root.dataset.exercise);
       if (saved) remind(root, saved);
     }

@@ -106,6 +106,7 @@ export function mountWidget(root, python) {
       history.replaceState(history.state, "", (answer.query ? "?" + answer.query : location.pathname) + location.hash);
     }
     root.dataset.answered = "1";
+    root.classList.remove("nanolm-waiting");
     for (const listener of listeners) listener(answer);
     return answer;
   }

@@ -32,7 +32,7 @@ async function start({ pyodide, archive, widgets }) {
     import(pyodide + "pyodide.mjs"),
     fetch(archive).then((response) => checked(response).arrayBuffer()),
   ]);
-  const python = await Promise.race([loadPyodide({ indexURL: pyodide, packages: [] }), wasmFailure()]);
+  const python = await Promise.race([wasmFailure(), loadPyodide({ indexURL: pyodide, packages: [] })]);
   python.unpackArchive(bytes, "zip", { extractDir: PLACE });
   python.runPython(`import sys; sys.path.insert(0, "${PLACE}")`);
   answer = python.pyimport("nanolm.live").answer;

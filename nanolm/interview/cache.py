@@ -105,6 +105,7 @@ def _cache_mistakes(spec: Spec, B: int, S: int, dtype: str, account: Account) ->
         Mistake("batch-forgotten", edited(lines, drop=("B",)), required=False) if B > 1 else None,
         Mistake("length-forgotten", edited(lines, drop=("S",)), required=False) if S > 1 else None,
         Mistake("fp32-for-dtype", edited(lines, swap={size: 4}), required=False),
+        Mistake("bf16-for-dtype", edited(lines, swap={size: 2}), required=False) if DTYPES[dtype] == 1 else None,
         Mistake("bytes-forgotten", edited(lines, drop=(size,)), required=False) if DTYPES[dtype] > 1 else None,
         Mistake("bits-for-bytes", 8 * account.total, required=False),
     ]

@@ -3,7 +3,8 @@
 Сначала ответ сравнивается с верным, потом с числами названных ошибок, потом с верным числом в чужой единице, и лишь
 тогда говорится просто «неверно». Верного числа приговор не выдаёт: решение учащийся откроет сам.
 
-У записи «65,536» два смысла. Если верен или узнан ровно один, то он и имелся в виду; иначе ответ не угадывается.
+У записи «65,536» два смысла. Если верен или узнан ровно один, то он и имелся в виду. Иначе крупная единица значит,
+что это дробь («5,625 ГиБ»), а без неё ответ не угадывается.
 """
 
 from __future__ import annotations
@@ -39,8 +40,10 @@ def judge(problem: Problem, text: str) -> Verdict:
     """Верен ли ответ `text`. Годится любая строка: исключений не бывает."""
     reading = read(str(text), problem.dimension)
     verdict = _unreadable(problem, reading) or _twofold(problem, reading) or _number(problem, reading)
-    if verdict.state == WRONG and problem.fits is not None and reading.fits is None:
-        verdict.hint = f"{verdict.hint} Нужен и вывод: «да» или «нет».".lstrip()
+    concluded = problem.fits is None or reading.fits is problem.fits or verdict.mistake == "wrong-conclusion"
+    if verdict.state == WRONG and not concluded:
+        more = "Нужен и вывод: «да» или «нет»." if reading.fits is None else "И вывод тоже неверен."
+        verdict.hint = f"{verdict.hint} {more}".lstrip()
     return verdict
 
 
@@ -65,7 +68,7 @@ def _twofold(problem: Problem, reading: Reading) -> Verdict | None:
     fraction, grouped = reading.number, reading.other
     of_fraction, of_grouped = (_familiar(problem, reading, number) for number in (fraction, grouped))
     reading.number = grouped if of_grouped > of_fraction else fraction
-    if of_grouped != of_fraction or reading.foreign:
+    if of_grouped != of_fraction or reading.foreign or (not of_fraction and (reading.scale or 1) > 1):
         return None
     small, large = trimmed(units._significant(abs(fraction), 3)), shown(round(abs(grouped)))
     text = f"Не понял: {reading.written.strip()} — это {large} или {small}?"

@@ -208,7 +208,7 @@ def _flops(q: Question) -> str:
         ("внимание догоняет матрицы слоёв", _context(q.attention_crossover)),
     )
     shown = "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in facts)
-    return f"<dl>{shown}</dl>{_said(summary._adapter_remarks(q))}{rows.account('flops', q.flops, units.number)}"
+    return f"<dl>{shown}</dl>{_said(summary._work_remarks(q))}{rows.account('flops', q.flops, units.number)}"
 
 
 def _said(remarks: Iterable[str]) -> str:
@@ -293,8 +293,8 @@ def _time(q: Question) -> str:
             units.duration(time.seconds),
         ),
     ]  # fmt: skip
-    cost = "" if time.cost is None else rows.plain_row("цена", units.number(time.cost, 2))
-    hours = rows.plain_row("GPU-часов", units.decimal(time.gpu_hours, 1))
+    cost = "" if time.cost is None else rows.plain_row("цена в валюте GPU-часа", units.estimate(time.cost, 2))
+    hours = rows.plain_row("GPU-часов", units.estimate(time.gpu_hours))
     spent = rows.row("time/seconds", "время обучения", units.duration(time.seconds), lines)
     return f'<div class="nanolm-rows">{spent}{hours}{cost}</div>{_said(summary._adapter_remarks(q))}'
 

@@ -15,7 +15,7 @@ from html import escape
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     Points = Sequence[tuple[float, float]]
 
@@ -89,8 +89,12 @@ def lines(
         f'<text class="nanolm-axis" x="0" y="12">{escape(y.title)}</text>'
         f'<text class="nanolm-axis" x="100%" y="{height - 4}" text-anchor="end">{escape(x.title)}</text>'
     )
-    points = "".join(canvas.mark(*mark) for mark in marks)
+    points = "".join(canvas.marks(marks))
     return _figure(name, title, about, height, grid + inner + titles + points, _legend(text for text, _ in curves))
+
+
+#: Высота строки подписи, пиксели.
+_LINE = 17
 
 
 class _Canvas:
@@ -126,13 +130,22 @@ class _Canvas:
         path = " ".join(f"{self.x.place(x) * INNER:.1f},{self.height(y):.1f}" for x, y in points)
         return f'<polyline class="nanolm-curve-{number}" points="{path}" vector-effect="non-scaling-stroke"/>'
 
-    def mark(self, x: float, y: float, text: str, above: bool) -> str:
+    def marks(self, marks: Iterable[tuple[float, float, str, bool]]) -> Iterator[str]:
+        """Точки с подписями; подпись, которая легла бы на прежнюю, сдвигается."""
+        taken: list[float] = []
+        for x, y, text, above in marks:
+            at = self.height(y)
+            # У самого края подпись переходит на другую сторону, чтобы не уйти за рамку.
+            level = at - 9 if (above and at - 22 > self.top) or at + 20 > self.bottom else at + 19
+            for other in taken:
+                if abs(level - other) < _LINE:
+                    level = other + (_LINE if level >= other else -_LINE)
+            taken.append(level)
+            yield self.mark(self.x.place(x), at, text, level)
+
+    def mark(self, share: float, at: float, text: str, level: float) -> str:
         """Точка, отвесная линия к оси и подпись с той стороны, где больше места."""
-        share, at = self.x.place(x), self.height(y)
         anchor, shift = ("start", 8) if share < 0.5 else ("end", -8)
-        # У самого края подпись переходит на другую сторону, чтобы не уйти за рамку.
-        above = (above and at - 22 > self.top) or at + 20 > self.bottom
-        level = at - 9 if above else at + 19
         left = _percent(share)
         return (
             f'<line class="nanolm-drop-line" x1="{left}" x2="{left}" y1="{at:.1f}" y2="{self.bottom}"/>'
@@ -167,8 +180,7 @@ def stacked_bars(
     height = top + len(bars) * (_LABEL + _BAR + _GAP)
     levels = [top + index * (_LABEL + _BAR + _GAP) for index in range(len(bars))]
     drawn = "".join(_bar(parts, scale, y + _LABEL) for (_, parts), y in zip(bars, levels, strict=True))
-    drawn += _limit(limit, scale, height)
-    # Подписи — поверх черты: она проходит и через них.
+    drawn += _limit(limit, scale, [y + _LABEL for y in levels])
     for (text, _), y in zip(bars, levels, strict=True):
         drawn += f'<text class="nanolm-label" x="0" y="{y + 13}">{escape(text)}</text>'
     used = dict.fromkeys(part for _, parts in bars for part, value in parts if value > 0)
@@ -193,18 +205,18 @@ def _bar(parts: Sequence[tuple[str, float]], scale: float, y: int) -> str:
     return "".join(drawn)
 
 
-def _limit(limit: tuple[float, str] | None, scale: float, height: int) -> str:
-    """Отвесная черта предела и подпись над ней; у краёв подпись прижата внутрь."""
+def _limit(limit: tuple[float, str] | None, scale: float, tops: Iterable[int]) -> str:
+    """Черта предела поверх каждой полосы и подпись над всеми; у краёв подпись прижата внутрь."""
     if limit is None:
         return ""
     share = limit[0] / scale
     # Подпись длиной в половину телефона помещается у любой черты, если держать её за ближний край.
     anchor = "start" if share < 0.3 else "end" if share > 0.7 else "middle"
     left = _percent(share)
-    return (
-        f'<line class="nanolm-limit" x1="{left}" x2="{left}" y1="18" y2="{height - _GAP + 6}"/>'
-        f'<text class="nanolm-note" x="{left}" y="13" text-anchor="{anchor}">{escape(limit[1])}</text>'
+    lines = "".join(
+        f'<line class="nanolm-limit" x1="{left}" x2="{left}" y1="{top - 4}" y2="{top + _BAR + 4}"/>' for top in tops
     )
+    return f'{lines}<text class="nanolm-note" x="{left}" y="13" text-anchor="{anchor}">{escape(limit[1])}</text>'
 
 
 # --- Общее --------------------------------------------------------------------------------------

@@ -21,8 +21,13 @@ if TYPE_CHECKING:
 
 NAME = "flops"
 
-PARAMETERS = forms.Field("logP", "параметров", "range", "9", letter="P", low=6, high=12)
-TOKENS = forms.Field("logT", "токенов", "range", "14", letter="N", low=9, high=14)
+
+def _power(exponent: int) -> str:
+    return units.scientific(10**exponent, 0).removeprefix("1·")
+
+
+PARAMETERS = forms.Field("logP", "параметров", "range", "9", letter="P", low=6, high=12, word=_power)
+TOKENS = forms.Field("logT", "токенов", "range", "14", letter="N", low=9, high=14, word=_power)
 #: Сколько токенов на параметр советует статья о Chinchilla (Hoffmann et al. 2022).
 CHINCHILLA = 20
 
@@ -103,10 +108,6 @@ def page(state: State) -> str:
     found = answer(state)["slots"]
     places = "".join(f'<div data-slot="{name}">{found[name]}</div>' for name in ("work", "chart", "exact"))
     return f'<form class="nanolm-form">{form(state)}</form>{places}'
-
-
-def _power(exponent: int) -> str:
-    return units.scientific(10**exponent, 0).removeprefix("1·")
 
 
 def _work(run: Run) -> str:

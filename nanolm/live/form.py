@@ -30,10 +30,11 @@ class Field:
 
     `kind` — «number» (строка с числом), «text» (строка), «select», «range», «checkbox» или «hidden» (скрытый текст);
     `letter` — буква курса рядом с подписью; `unit` — единица после поля; `options` — функция, которая даёт варианты
-    списка; `low`, `high`, `step` — края и шаг ползунка; `hint` — подсказка под полем.
+    списка; `low`, `high`, `step` — края и шаг ползунка; `word` — что значит его деление: страница пишет это рядом с
+    ползунком, не дожидаясь Python; `hint` — подсказка под полем.
     """
 
-    __slots__ = ("default", "high", "hint", "kind", "label", "letter", "low", "name", "options", "step", "unit")
+    __slots__ = ("default", "high", "hint", "kind", "label", "letter", "low", "name", "options", "step", "unit", "word")
 
     def __init__(
         self,
@@ -49,10 +50,11 @@ class Field:
         low: float = 0,
         high: float = 1,
         step: float = 1,
+        word: Callable[[int], str] | None = None,
     ) -> None:
         self.name, self.label, self.kind, self.default = name, label, kind, default
         self.letter, self.unit, self.hint, self.options = letter, unit, hint, options
-        self.low, self.high, self.step = low, high, step
+        self.low, self.high, self.step, self.word = low, high, step, word
 
 
 class Group:
@@ -234,6 +236,9 @@ def _option_group(title: str, options: Iterable[tuple[str, str]], chosen: str) -
 
 def _range(field: Field, value: str, attributes: str) -> str:
     scale = f'min="{field.low:g}" max="{field.high:g}" step="{field.step:g}"'
+    if field.word is not None:
+        words = map(field.word, range(int(field.low), int(field.high) + 1))
+        scale += f' data-words="{escape("|".join(words))}"'
     return f'<input type="range" {scale} {attributes} value="{escape(value)}">'
 
 

@@ -95,7 +95,7 @@ def answer(state: State, action: str | None = None) -> dict[str, Any]:
     found = {name: scene.state[name] for name in FORM.fields} if action in ("load", "next") else {}
     return {
         "errors": {},
-        "query": FORM.query(state),
+        "query": _query(state),
         "state": {**found, **changed},
         "slots": scene.slots(verdicts, action == "judge"),
         "mode": state["mode"],
@@ -108,6 +108,12 @@ def _complete(given: State) -> State:
     """Все поля; незнакомые забыты, недостающие — по умолчанию."""
     own = {name: given.get(name, "") for name in OWN}
     return {**FORM.complete(given), **own}
+
+
+def _query(state: State) -> str:
+    """Адрес задачи: зерно названо всегда, даже если оно первое."""
+    query = FORM.query(state)
+    return query if "seed=" in query else f"{query}&seed={_seed(state)}".lstrip("&")
 
 
 def _seed(state: State) -> int:

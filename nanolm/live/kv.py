@@ -23,8 +23,13 @@ if TYPE_CHECKING:
 
 NAME = "kv"
 
-BATCH = forms.Field("logB", "пакет", "range", "4", letter="B", low=0, high=12)
-CONTEXT = forms.Field("logS", "контекст", "range", "13", letter="S", low=7, high=20)
+
+def _power(exponent: int) -> str:
+    return units.number(2**exponent)
+
+
+BATCH = forms.Field("logB", "пакет", "range", "4", letter="B", low=0, high=12, word=_power)
+CONTEXT = forms.Field("logS", "контекст", "range", "13", letter="S", low=7, high=20, word=_power)
 #: Дальше этого контекста пересечение не ищется.
 FARTHEST = 2**36
 _AXES = {"B": "пакет", "S": "контекст"}

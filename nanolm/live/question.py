@@ -309,7 +309,7 @@ def _missing(state: State, values: Mapping[str, Any], wrong: Errors) -> Errors:
     if not _own(state):
         return {}
     missing = [name for name in "VDLN" if name not in wrong and values[name] is None]
-    return {name: f"{name} не задан: модели не выбрано, назовите V, D, L и N" for name in missing}
+    return {name: f"{name} не задан: модель не выбрана, назовите V, D, L и N" for name in missing}
 
 
 def _check_family(source: Described | None, implementation: str) -> None:

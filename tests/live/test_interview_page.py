@@ -322,3 +322,7 @@ def test_another_question() -> None:
     page.send("next")
     assert (page.state["seed"], page.state["answer1"], page.state["elapsed"]) == ("4", "", "")
     assert session(4, 1).parts[0].text in page.slot("question1")
+
+
+def test_first_problem_names_its_seed_in_the_address() -> None:
+    assert dict(parse_qsl(interview.answer(interview.default())["query"])) == {"seed": interview.FIRST_SEED}
