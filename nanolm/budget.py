@@ -518,13 +518,15 @@ def crossover_batch(
     dtype: str = "bf16",
     weights: str | Quantization | None = None,
     kv: str = "theory",
+    block: int = 1,
 ) -> float:
     """Пакет, при котором кеш KV весит столько же, сколько веса. Для Llama-3-8B при 8192 — 14,96.
 
-    `weights` — формат весов, `kv` — соглашение о кеше, как у `inference_memory`. Квантованные веса кеш догоняет раньше.
+    `weights` — формат весов, `kv` и `block` — как отведён кеш: всё как у `inference_memory`. Квантованные веса кеш
+    догоняет раньше.
     """
     lines = _weight_lines(spec, "weights", _dtype_factor(dtype), weights=_compression(weights, spec))
-    return sum(line.value for line in lines) / kv_cache_bytes(spec, 1, S, dtype, kv).total
+    return sum(line.value for line in lines) / kv_cache_bytes(spec, 1, S, dtype, kv, block).total
 
 
 def inference_memory(

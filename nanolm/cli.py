@@ -61,6 +61,10 @@ _SWITCHES = {
 }
 
 
+#: Слово длиннее этого в сообщении обрезается: это чужое значение, а не правило.
+LONGEST_WORD = 200
+
+
 class Help(argparse.HelpFormatter):
     """Справка постоянной ширины: узнавать ширину терминала дольше, чем отвечать на вопрос."""
 
@@ -77,8 +81,13 @@ class Parser(argparse.ArgumentParser):
 
 
 def fail(prog: str, message: object) -> None:
-    """Закончить работу: одна строка и код 2."""
-    sys.stderr.write(f"{prog}: ошибка: {' '.join(str(message).split())}\n")
+    """Закончить работу: одна строка и код 2, даже если читать её некому."""
+    words = (word if len(word) <= LONGEST_WORD else word[: LONGEST_WORD - 1] + "…" for word in str(message).split())
+    try:
+        sys.stderr.write(f"{prog}: ошибка: {' '.join(words)}\n")
+        sys.stderr.flush()
+    except (AttributeError, OSError):  # поток закрыт или на устройстве нет места
+        sys.stderr = None
     raise SystemExit(2)
 
 

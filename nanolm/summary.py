@@ -82,7 +82,7 @@ class Question:
         self.attention_crossover = budget.attention_crossover(spec, convention)
         self.kv_token = budget.kv_cache_bytes(spec, 1, 1, dtype, kv).total
         self.kv_cache = budget.kv_cache_bytes(spec, self.B, self.S, dtype, kv, block)
-        self.crossover_batch = budget.crossover_batch(spec, self.S, dtype, self.weights, kv)
+        self.crossover_batch = budget.crossover_batch(spec, self.S, dtype, self.weights, kv, block)
         step = (recipe, optimizer, attention, checkpointing)
         self.training = budget.training_memory(spec, self.B, self.S, *step, **self._adapters())  # type: ignore[arg-type]
         stored = {"kv": kv, "weights": self.weights, "block": block, "implementation": implementation}

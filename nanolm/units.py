@@ -36,6 +36,8 @@ def number(value: float, digits: int = 0) -> str:
 def whole_from(text: str) -> int:
     """Целое, как его пишет человек: «8 192», «15e12», «14,8 трлн».
 
+    Считается точно, без float. «8,192» не читается: это и разряды, и дробь.
+
     Ошибки: `ValueError` или `OverflowError`, если это не целое число.
     """
     text = "".join(text.split()).replace(",", ".").rstrip(".")
@@ -44,12 +46,19 @@ def whole_from(text: str) -> int:
         if amount != text:
             text = f"{amount}e{len(str(step)) - 1}"
             break
-    if text.lstrip("+-").isdigit():
-        return int(text)
-    value = float(text)
-    if value != int(value):
+    mantissa, scaled, exponent = text.lower().partition("e")
+    units, _, fraction = mantissa.partition(".")
+    power = (int(exponent) if scaled else 0) - len(fraction)
+    if power > _LARGEST_POWER:
+        raise OverflowError(text)
+    number, rest = divmod(int(units + fraction), 10 ** max(0, -power))
+    if rest or (len(fraction) == 3 and not scaled):
         raise ValueError(f"{text}: не целое число")
-    return int(value)
+    return number * 10 ** max(0, power)
+
+
+#: Больше не бывает ни одного осмысленного числа, а степень считается долго.
+_LARGEST_POWER = 300
 
 
 def decimal(value: float, digits: int = 2) -> str:

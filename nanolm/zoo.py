@@ -25,6 +25,8 @@ MAX_CONFIG_BYTES = 4 * 1024 * 1024
 
 #: Окна записываются по слоям, и выдуманный миллиард слоёв съел бы всю память.
 MAX_LAYERS = 100_000
+#: Глубже config.json не бывает.
+MAX_DEPTH = 100
 
 
 def from_config(source: str | os.PathLike[str] | Config) -> Spec:
@@ -118,11 +120,12 @@ def _parsed(data: bytes, path: str) -> Config:
     import json
 
     try:
-        config = json.loads(data.decode("utf-8-sig"))
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ValueError(f"{path}: файл не в кодировке UTF-8") from None
-    except RecursionError:
-        raise ValueError(f"{path}: слишком глубокая вложенность") from None
+    _check_depth(text, path)
+    try:
+        config = json.loads(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}: это не JSON: строка {error.lineno}, столбец {error.colno}") from None
     except ValueError:  # целое длиннее, чем Python согласен разобрать
@@ -130,6 +133,19 @@ def _parsed(data: bytes, path: str) -> Config:
     if not isinstance(config, dict):
         raise ValueError(f"{path}: в файле должен быть JSON-объект")
     return config
+
+
+def _check_depth(text: str, path: str) -> None:
+    """Разбор JSON рекурсивен, и в браузере слишком вложенный файл губит не разбор, а весь Python."""
+    if text.count("[") + text.count("{") <= MAX_DEPTH:
+        return
+    import re
+
+    depth = 0
+    for mark in re.findall(r"[][{}]", re.sub(r'"(?:[^"\\]|\\.)*"', "", text)):
+        depth += 1 if mark in "[{" else -1
+        if depth > MAX_DEPTH:
+            raise ValueError(f"{path}: слишком глубокая вложенность")
 
 
 def _bytes(path: str) -> bytes:

@@ -405,6 +405,12 @@ def test_llama_13b_cache_is_6_71_GB_and_6_25_GiB() -> None:
     assert units.gib(size).replace("\u00a0", " ") == "6,25 ГиБ"
 
 
+def test_crossover_batch_counts_the_pages_of_the_cache() -> None:
+    """Кеш страницами тяжелее, и веса он догоняет раньше: у одной последовательности в один токен — страница целиком."""
+    assert crossover_batch(LLAMA, 1, block=16) == crossover_batch(LLAMA, 1) / 16
+    assert crossover_batch(LLAMA, 8192, block=16) == crossover_batch(LLAMA, 8192)
+
+
 def test_crossover_batch_of_llama() -> None:
     """Около 15 последовательностей по 8k, около 30 по 4k: дальше шаг читает больше кеша, чем весов."""
     assert crossover_batch(LLAMA) == pytest.approx(8_030_261_248 * 2 / 2**30, rel=1e-15)

@@ -404,8 +404,8 @@ def nested(depth: int) -> str:
         (json.dumps({**CONFIG, "tie_word_embeddings": "да"}).encode(), "tie_word_embeddings = 'да': нужно true или"),
         (json.dumps({**CONFIG, "quantization_config": {"bits": 4}}).encode(), "quantization_config: quant_method"),
         (json.dumps({**CONFIG, "num_hidden_layers": 10**12}).encode(), "num_hidden_layers = 1000000000000: больше"),
-        (nested(400).encode(), "vocab_size = [[["),
-        (nested(900).encode(), "vocab_size"),
+        (nested(90).encode(), "vocab_size = [[["),
+        (nested(900).encode(), "слишком глубокая вложенность"),
         (nested(100_000).encode(), "слишком глубокая вложенность"),
         (b" " * (5 * 1024**2), "больше 4 МиБ, это не config.json"),
     ],
@@ -705,3 +705,14 @@ def test_implementation_reads_the_family_of_a_file(
         with pytest.raises(SystemExit):
             cli.budget(argv, "nanolm budget")
         assert "а это 'gemma'" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.name == "nt", reason="закрытый поток ошибок передаёт оболочка POSIX")
+@pytest.mark.parametrize("stream", ["2>&-", *(["2>/dev/full"] if Path("/dev/full").exists() else [])])
+def test_error_that_nobody_reads_still_ends_with_two(stream: str) -> None:
+    command = f'"{sys.executable}" -m nanolm.budget --B x {stream}'
+    assert subprocess.run(["sh", "-c", command], stdout=subprocess.PIPE, check=False).returncode == 2
+
+
+def test_long_value_is_cut_in_the_message(run: Callable[..., Answer]) -> None:
+    check_refusal(run("--preset", "gpt2", "--recipe", "9" * 5000), "--recipe", "нужно одно из")

@@ -87,7 +87,7 @@ def test_storage_of_weights_and_cache_reaches_every_answer() -> None:
     }  # fmt: skip
     assert answer["kv_cache"]["bytes"] == kv_cache_bytes(spec, 3, 1000, kv="engine", block=16).total
     assert (answer["kv_cache"]["convention"], answer["kv_cache"]["block"]) == ("engine", 16)
-    assert answer["kv_cache"]["crossover_batch"] == crossover_batch(spec, 1000, weights="mxfp4", kv="engine")
+    assert answer["kv_cache"]["crossover_batch"] == crossover_batch(spec, 1000, weights="mxfp4", kv="engine", block=16)
     step = decode_step_time(spec, 3, 1000, "h100-sxm", "bf16", weights="mxfp4")
     assert answer["decode"]["weight_bytes"] == step.weight_bytes  # type: ignore[index]
     assert question.fit is not None

@@ -227,6 +227,9 @@ def test_typed_gap_between_gib_and_gb_is_the_computed_one(page: str) -> None:
         ("2 млрд", 2 * 10**9),
         ("-2", -2),
         ("9007199254740993", 9_007_199_254_740_993),  # длиннее мантиссы float
+        ("1234567890123456789e0", 1_234_567_890_123_456_789),
+        ("14,805 трлн", 14_805_000_000_000),
+        ("1200e-2", 12),
     ],
 )
 def test_whole_number_as_people_write_it(text: str, value: int) -> None:
@@ -234,7 +237,24 @@ def test_whole_number_as_people_write_it(text: str, value: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "x", "трлн", "1,5", "²", "15e12 млрд", "2 млн млн", "1e400", "nan", "8k", "0,0001 тыс."]
+    "text",
+    [
+        "",
+        "x",
+        "трлн",
+        "1,5",
+        "²",
+        "15e12 млрд",
+        "2 млн млн",
+        "1e400",
+        "nan",
+        "8k",
+        "0,0001 тыс.",
+        "8,192",
+        "32.000",
+        "5e",
+        "e5",
+    ],
 )
 def test_what_is_not_a_whole_number(text: str) -> None:
     with pytest.raises((ValueError, OverflowError)):

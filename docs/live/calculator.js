@@ -21,6 +21,7 @@ export default function mount(root, widget) {
   const clear = zone.querySelector("[data-drop-clear]");
   const error = root.querySelector('[data-error="config"]');
   let depth = 0; // dragenter и dragleave приходят и от вложенных частей
+  let chosen = ""; // имя файла, который сейчас в форме
 
   function say(text) {
     name.textContent = text;
@@ -31,21 +32,20 @@ export default function mount(root, widget) {
   async function take(file) {
     const { text, problem } = await read(file);
     if (problem) {
+      chosen = "";
       await widget.set({ config: "" });
-      say("");
       error.textContent = `${file.name}: ${problem}`;
       error.hidden = false;
       input.setAttribute("aria-invalid", "true");
       return;
     }
-    const answer = await widget.set({ config: text });
-    const refused = Boolean(answer?.errors?.config);
-    say(refused ? `Файл «${file.name}» не подошёл.` : `Считается модель из файла «${file.name}», а не из списка.`);
+    chosen = file.name;
+    await widget.set({ config: text });
   }
 
   function drop() {
     input.value = "";
-    say("");
+    chosen = "";
     widget.set({ config: "" });
   }
 
@@ -97,10 +97,12 @@ export default function mount(root, widget) {
 
   // Сброс страницы убирает и файл; бледный текст пустых полей зависит от модели.
   widget.onAnswer((answer) => {
-    if (answer.state && !answer.state.config) {
+    if (!widget.state().config) {
       input.value = "";
-      say("");
+      chosen = "";
     }
+    const refused = Boolean(answer.errors?.config);
+    say(!chosen ? "" : refused ? `Файл «${chosen}» не подошёл.` : `Считается модель из файла «${chosen}», а не из списка.`);
     reveal(Object.keys(answer.errors ?? {}));
     if (answer.state) reveal(changed());
     if (answer.errors?.config) input.setAttribute("aria-invalid", "true");

@@ -18,6 +18,13 @@ const WORDS = {
 
 export class Stopped extends Error {}
 
+// Причины от браузера и Pyodide — английские; читателю нужнее знать, что делать.
+function explained(reason) {
+  const text = String(reason).trim().split("\n").pop().slice(0, 160);
+  if (/call stack|stack overflow|recursion/i.test(text)) return "вложенность слишком велика: стек браузера переполнен";
+  return /[а-яё]/i.test(text) ? text : `файлы не дошли или испорчены, попробуйте ещё раз (${text})`;
+}
+
 export class Python {
   #worker = null;
   #ready = null;
@@ -49,19 +56,22 @@ export class Python {
       const slow = setTimeout(() => this.#worker === worker && this.#tell("slow"), SLOW_MS);
       const last = setTimeout(() => fail(`он не загрузился за ${START_MS / 60_000} мин.`), START_MS);
       const settle = () => [slow, last].forEach(clearTimeout);
-      const fail = (reason) => {
+      const fail = (cause) => {
         settle();
         if (this.#worker !== worker) return;
+        const reason = explained(cause);
         this.#drop();
         this.#tell("broken", reason);
         reject(new Error(WORDS.broken + reason));
       };
+      let alive = false;
       worker.onerror = (event) => fail(event.message || "рабочий поток не запустился");
       worker.onmessage = ({ data }) => {
         if (data.broken !== undefined) {
-          this.#fatal(data.broken);
-          fail(data.broken);
+          if (alive) this.#fatal(data.broken);
+          else fail(data.broken);
         } else if (data.ready) {
+          alive = true;
           settle();
           this.#tell("ready");
           resolve();
@@ -86,6 +96,7 @@ export class Python {
     this.#worker = this.#ready = null;
   }
 
+  // Запрос — объект или функция, которая соберёт его, когда дойдёт очередь: ответы перед ним могли изменить форму.
   // key — имя потока запросов, в котором важен только последний: прежний ждущий получает null.
   async call(request, { key = null, limit = LIMIT_MS } = {}) {
     return new Promise((resolve, reject) => {
@@ -111,7 +122,8 @@ export class Python {
     }
     if (this.#current !== item) return;
     item.timer = setTimeout(() => this.#expire(item), item.limit);
-    this.#worker.postMessage({ request: JSON.stringify(item.request) });
+    const request = typeof item.request === "function" ? item.request() : item.request;
+    this.#worker.postMessage({ request: JSON.stringify(request) });
   }
 
   #finish({ answer }) {
@@ -132,18 +144,15 @@ export class Python {
     this.#next();
   }
 
+  // Запрос погубил Python: остальным нужен новый.
   #fatal(reason) {
-    const item = this.#current;
-    if (!item?.timer) return;
-    clearTimeout(item.timer);
-    this.#current = null;
-    item.reject(new Stopped(reason));
-    queueMicrotask(() => this.#next());
+    const text = explained(reason);
+    this.stop(text[0].toUpperCase() + text.slice(1) + ". Python запущен заново.");
   }
 
   #expire(item) {
     if (this.#current !== item) return;
-    this.stop(`Код работал дольше ${item.limit / 1000} с и остановлен. Проверьте условие выхода из цикла.`);
+    this.stop(`Код работал дольше ${item.limit / 1000} с и остановлен. Чаще всего это цикл, который не кончается.`);
   }
 
   // Поднять чистый Python, не мешая чужому запросу: свой останавливается, а без запросов меняется сразу.

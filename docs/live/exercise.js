@@ -34,8 +34,10 @@ export function mountExercise(root, python) {
   const status = root.querySelector("[data-status]");
   const buttons = [...root.querySelectorAll("button[data-do]")];
   const saved = read(id);
-  let hints = saved.hints ?? 0;
+  const text = typeof saved.code === "string" ? saved.code : stub; // в хранилище может лежать что угодно
+  let hints = 0;
   let mine = null;
+  let turn = 0; // «Сбросить» начинает новый: ответ, которого ещё ждут, больше не нужен
 
   // Урок мог быть открыт и в другой вкладке: решённое там не должно пропасть.
   function keep(changes) {
@@ -44,7 +46,7 @@ export function mountExercise(root, python) {
     root.classList.toggle("nanolm-solved", Boolean(record.solved));
   }
 
-  const editor = openEditor(block.parentElement, saved.code ?? stub, `Ваш код, упражнение ${id}`, {
+  const editor = openEditor(block.parentElement, text, `Ваш код, упражнение ${id}`, {
     run: () => act("run"),
     check: () => act("check"),
     change: (code) => keep({ code }),
@@ -63,20 +65,22 @@ export function mountExercise(root, python) {
   async function act(action) {
     if (action === "reset") return reset();
     for (const button of buttons) button.disabled = button.dataset.do !== "reset";
+    const begun = turn;
     if (status.textContent === "") status.textContent = BUSY_WORDS[action];
     try {
       const state = { exercise: id, name: root.dataset.name, code: editor.code(), shown: String(hints) };
       mine = { widget: "lesson", state, action };
       const answer = await python.call(mine);
+      if (begun !== turn) return undefined;
       status.textContent = "";
       show(answer);
     } catch (error) {
+      if (begun !== turn) return undefined;
       status.textContent = "";
       output.innerHTML = "";
       output.append(failure(error.message));
     } finally {
-      mine = null;
-      for (const button of buttons) button.disabled = false;
+      if (begun === turn) free();
     }
     return undefined;
   }
@@ -100,21 +104,28 @@ export function mountExercise(root, python) {
   // «Сбросить» — это и новый Python: код читателя мог испортить прежний.
   function reset() {
     python.renew(mine);
+    forget();
+    root.classList.remove("nanolm-solved", "nanolm-begun");
+  }
+
+  function free() {
+    mine = null;
+    for (const button of buttons) button.disabled = false;
+  }
+
+  function forget() {
+    turn += 1;
+    free();
+    if (!starting) status.textContent = "";
     editor.set(stub);
     hints = 0;
     write(id, null);
     output.innerHTML = "";
-    root.classList.remove("nanolm-solved", "nanolm-begun");
   }
 
   root.addEventListener("click", (event) => {
     const button = event.target.closest("button[data-do]");
     if (button) act(button.dataset.do);
   });
-  document.addEventListener("nanolm:forget", () => {
-    editor.set(stub);
-    hints = 0;
-    write(id, null);
-    output.innerHTML = "";
-  });
+  document.addEventListener("nanolm:forget", forget);
 }

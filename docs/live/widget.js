@@ -82,7 +82,7 @@ export function mountWidget(root, python) {
   const edits = new Map(); // поле → номер его последней правки
   let edit = 0;
   let last = null;
-  let first = null;
+  let latest = null; // обещание последнего ответа
 
   status.textContent = "";
   python.onState((text) => {
@@ -111,51 +111,45 @@ export function mountWidget(root, python) {
     return answer;
   }
 
-  async function send(action = null) {
-    const since = edit;
+  // `given` — состояние из адреса; без него его даст форма, но тогда, когда до запроса дойдёт очередь.
+  async function asked(action, given, key) {
+    let since = edit;
+    const request = () => {
+      if (!given) since = edit;
+      return { widget: name, state: given ?? widget.state(), action };
+    };
     root.setAttribute("aria-busy", "true");
     try {
-      // Действие пропускать нельзя, а из пересчётов важен последний.
-      const key = action ? null : name;
-      return show(await python.call({ widget: name, state: widget.state(), action }, { key, limit: OURS_MS }), since);
+      return show(await python.call(request, { key, limit: OURS_MS }), since);
     } catch (error) {
       status.textContent = error.message;
+      root.classList.add("nanolm-stale");
       return null;
     } finally {
       root.removeAttribute("aria-busy");
     }
   }
 
+  // Действие пропускать нельзя, а из пересчётов важен последний.
+  const send = (action = null) => (latest = asked(action, null, action ? null : name));
+  // Адрес разбирает Python: он знает, какие поля есть и что в них можно писать.
+  const load = (given) => (latest = asked("load", given, null));
+
   const widget = {
     state: () => collect(form),
     set(values) {
       fill(form, values);
+      edit += 1;
+      for (const field of Object.keys(values)) edits.set(field, edit);
       return send();
     },
     send,
     onAnswer: (listener) => listeners.push(listener),
     begin() {
-      first = begun();
-      return first;
+      const given = Object.fromEntries(new URLSearchParams(location.search));
+      return root.hasAttribute("data-address") && Object.keys(given).length ? load(given) : send();
     },
   };
-
-  function begun() {
-    const given = Object.fromEntries(new URLSearchParams(location.search));
-    if (root.hasAttribute("data-address") && Object.keys(given).length) return load(given);
-    return send();
-  }
-
-  // Адрес разбирает Python: он знает, какие поля есть и что в них можно писать.
-  async function load(given) {
-    const since = edit;
-    try {
-      return show(await python.call({ widget: name, state: given, action: "load" }, { limit: OURS_MS }), since);
-    } catch (error) {
-      status.textContent = error.message;
-      return null;
-    }
-  }
 
   // Без https буфера обмена у страницы нет: текст показывается, чтобы его скопировали рукой.
   async function copied(text, words) {
@@ -182,13 +176,16 @@ export function mountWidget(root, python) {
     const { action, download: file, copy } = button.dataset;
     const answer = action && button.type === "button" ? await send(action) : null;
     if (file || copy) {
-      await first; // кнопку нажали раньше, чем пришёл первый ответ
+      await latest; // копируется ответ на то, что в форме сейчас
       const text = file ? answer?.files?.[file] : last?.copies?.[copy];
       if (text === undefined) status.textContent = "Сначала исправьте отмеченные поля.";
       else if (file) download(file, text);
       else await copied(text, "Скопировано.");
     }
-    if (button.hasAttribute("data-link")) await copied(location.href, "Ссылка скопирована.");
+    if (button.hasAttribute("data-link")) {
+      await latest;
+      await copied(location.href, "Ссылка скопирована.");
+    }
     if (button.hasAttribute("data-reset")) {
       history.replaceState(history.state, "", location.pathname + location.hash);
       load({});

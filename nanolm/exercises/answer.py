@@ -149,7 +149,8 @@ def shown(value: Any) -> str:
     """Значение для человека: числа по-русски, остальное — как его пишет Python, не длиннее `SHOWN`."""
     try:
         if isinstance(value, (tuple, list)) and value and all(as_number(part) is not None for part in value):
-            return f"({'; '.join(map(shown, value))})"
+            listed = "; ".join(map(shown, value[:SHOWN]))
+            return f"({cut(listed)})"
         number = as_number(value)
         return cut(repr(value)) if number is None else _shown_number(number)
     except KeyboardInterrupt:

@@ -47,7 +47,7 @@ def form(state: State) -> str:
 
 def answer(state: State, action: str | None = None) -> dict[str, Any]:
     """Куски страницы, ошибки, адрес, файл и строка команды."""
-    state = FORM.complete(state)
+    state = FORM.shared(state) if action == "load" else FORM.complete(state)
     verb, _, last = (action or "").partition("-")
     goal = last if last in ("training", "inference") else None
     question, errors = ask(state, goal)
@@ -223,7 +223,7 @@ def _context(crossover: int | None) -> str:
 def _cache(q: Question) -> str:
     """Кеш против весов."""
     weights, cache = q.inference["weights"], q.inference["kv_cache"]
-    one = budget.kv_cache_bytes(q.spec, 1, q.S, q.dtype, q.kv).total
+    one = budget.kv_cache_bytes(q.spec, 1, q.S, q.dtype, q.kv, q.block).total
     ratio = rows.row(
         "cache/crossover",
         "кеш равен весам при пакете",

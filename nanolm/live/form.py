@@ -85,6 +85,11 @@ class Form:
         known = given if isinstance(given, dict) else {}
         return {**self.default(), **{name: str(value) for name, value in known.items() if name in self.fields}}
 
+    def shared(self, given: object) -> State:
+        """Состояние из адреса: то же, но скрытого текста в адресе не бывает, и чужой туда не подложить."""
+        hidden = {name: field.default for name, field in self.fields.items() if field.kind == "hidden"}
+        return {**self.complete(given), **hidden}
+
     def query(self, state: State) -> str:
         """Строка адреса: только то, что отличается от умолчания. Скрытый текст в адрес не попадает."""
         from urllib.parse import urlencode

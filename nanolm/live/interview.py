@@ -76,13 +76,15 @@ def form(state: State) -> str:
 
 def answer(state: State, action: str | None = None) -> dict[str, Any]:
     """Задача, приговоры, подсказки и счёт."""
-    state = _complete(state)
+    # В адресе только вопрос: чужого счёта и чужих ответов в нём не бывает.
+    state = _complete({name: state[name] for name in FORM.fields if name in state} if action == "load" else state)
     try:
         if action == "next":
             state["seed"] = str((_seed(state) + 1) % (LAST_SEED + 1))
         scene = Scene(state)
     except ValueError as error:
-        return {"errors": {FORM.blame(str(error)): str(error)}, "query": FORM.query(state)}
+        refused = {"state": {name: state[name] for name in FORM.fields}} if action == "load" else {}
+        return {"errors": {FORM.blame(str(error)): str(error)}, "query": FORM.query(state), **refused}
     given = state if action != "load" else {}
     changed = scene.refreshed(given)
     if action == "hint":

@@ -18,6 +18,7 @@ from html import escape
 
 from nanolm import exercises
 from nanolm.exercises import attempt, failures
+from nanolm.live.memory import Memory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -107,10 +108,18 @@ def answer(state: dict[str, str], action: str | None = None) -> dict[str, Any]:
     """
     if action == "hint":
         return _hint(state)
-    run = Run(state.get("code", ""))
-    if action == "check" and run.error is None:
-        return _checked(state, run)
-    return _ran(run, action == "check")
+    MEMORY.adopt()
+    try:
+        run = Run(state.get("code", ""))
+        MEMORY.restore()
+        MEMORY.forget()
+        return _checked(state, run) if action == "check" and run.error is None else _ran(run)
+    finally:
+        MEMORY.restore()
+
+
+#: Какими модули были до кода учащегося.
+MEMORY = Memory()
 
 
 def _hint(state: dict[str, str]) -> dict[str, Any]:
@@ -136,7 +145,7 @@ def _checked(state: dict[str, str], run: Run) -> dict[str, Any]:
     }
 
 
-def _ran(run: Run, checking: bool) -> dict[str, Any]:
+def _ran(run: Run) -> dict[str, Any]:
     """Итог запуска: напечатанное, значение, ошибка или, если ничего этого нет, что определено."""
     parts = [_printed_html(run)]
     if run.value:

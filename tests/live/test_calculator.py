@@ -401,3 +401,15 @@ def test_titles_cover_the_training_components() -> None:
     """У каждой части полосы есть название."""
     parts = {*budget.COMPONENTS["training"], *budget.COMPONENTS["inference"], "buffers"}
     assert parts <= set(calculator._PART_NAMES)
+
+
+def test_file_does_not_come_from_the_address() -> None:
+    text = json.dumps(presets()["gpt2"]["config"])
+    found = calculator.answer({"config": text, "B": "2"}, "load")
+    assert found["state"]["config"] == ""
+    assert "--preset llama-3-8b --B 2" in found["copies"]["command"]
+
+
+def test_cache_in_pages_moves_the_crossover() -> None:
+    cache = calculator.answer(state(preset="llama-3-8b", S="1", kv_block="16"))["slots"]["cache"]
+    assert "7\u00a0658,25" in Page(cache).text

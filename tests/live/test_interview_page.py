@@ -326,3 +326,15 @@ def test_another_question() -> None:
 
 def test_first_problem_names_its_seed_in_the_address() -> None:
     assert dict(parse_qsl(interview.answer(interview.default())["query"])) == {"seed": interview.FIRST_SEED}
+
+
+def test_address_carries_no_score_and_no_answers() -> None:
+    found = interview.answer({"seed": "3", "right": "100", "asked": "3", "answer1": "5", "hints": "2"}, "load")
+    assert found["slots"]["score"] == interview.answer({"seed": "3"}, "load")["slots"]["score"]
+    assert found["slots"]["hints"] == ""
+
+
+def test_refused_address_shows_its_value() -> None:
+    found = interview.answer({"seed": "-1"}, "load")
+    assert list(found["errors"]) == ["seed"]
+    assert found["state"]["seed"] == "-1"

@@ -183,3 +183,47 @@ def test_all_formula_exercises_are_live() -> None:
 def test_any_text_gives_an_answer(code: str) -> None:
     found = ask(code)
     assert found["status"] in ("ran", "error")
+
+
+WRONG = "\ndef swiglu_width(D):\n    return 1\n"
+#: Чем код учащегося портит общие модули.
+TAMPERING = {
+    "judge": "import nanolm.exercises.judge as j\nj.close = lambda *a: True\n",
+    "check": "import nanolm.exercises as e\ne.check = lambda *a: None\n",
+    "method": "from nanolm.budget import Account\nAccount.total = 5\n",
+    "class": "import nanolm.spec as s\ns.Spec = 3\n",
+    "deleted": "import nanolm.units as u\ndel u.number\n",
+    "added": "import nanolm.units as u\nu.extra = 1\n",
+    "dict": 'import nanolm.budget as b\nb.DTYPES["bf16"] = 1\n',
+    "math": "import math\nmath.pi = 3\nmath.isclose = lambda *a, **k: True\n",
+    "json": "import json\njson.dumps = lambda *a, **k: '{}'\n",
+    "module": "import sys\nsys.modules['nanolm.units'] = None\n",
+    "fresh": "import nanolm.sharding as s\ns.shard_training = None\n",
+    "inside": "",
+}
+INSIDE = "def swiglu_width(D):\n    import nanolm.exercises.judge as j\n    j.close = lambda *a: True\n    return 1\n"
+PROBE = """
+import json, math, sys
+import nanolm.exercises.judge, nanolm.sharding, nanolm.units
+from nanolm import budget, exercises
+spec = budget.Spec(V=10, D=8, L=1, N=2)
+print(math.pi, budget.DTYPES["bf16"], budget.parameter_breakdown(spec).total, nanolm.units.number(5),
+      hasattr(nanolm.units, "extra"), exercises.check.__name__, json.dumps(1), nanolm.sharding.shard_training.__name__,
+      nanolm.exercises.judge.close.__name__)
+"""
+
+
+@pytest.mark.parametrize("kind", TAMPERING)
+def test_tampering_does_not_outlive_the_run(kind: str) -> None:
+    """Подменённая проверка не засчитывает ответ, а следующий запуск видит модули нетронутыми."""
+    clean = ask(PROBE)["html"]
+    spoiled = ask(
+        TAMPERING[kind] + (INSIDE if kind == "inside" else WRONG),
+        "check",
+        exercise="9/swiglu-width",
+        name="swiglu_width",
+    )
+    if kind != "inside":
+        assert spoiled["status"] == "wrong"
+    assert ask(PROBE)["html"] == clean
+    assert ask(WRONG, "check", exercise="9/swiglu-width", name="swiglu_width")["status"] == "wrong"
