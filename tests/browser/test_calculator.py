@@ -146,6 +146,49 @@ def test_edit_before_the_first_answer_is_kept(visit: Callable[..., Any]) -> None
     assert calculator.field("B").input_value() == "9"
 
 
+def test_buttons_pressed_before_the_link_is_answered(visit: Callable[..., Any]) -> None:
+    """Кнопка под ещё не разобранной ссылкой отвечает на вопрос ссылки, а не на напечатанный."""
+    calculator = linked(visit, "?B=64&gpu=rtx-4090")
+    assert calculator.slot("verdict").evaluate("place => getComputedStyle(place).visibility") == "hidden"
+    with calculator.page.expect_download(timeout=START_MS) as waited:
+        calculator.root.locator('[data-download="nanolm.json"]').evaluate("button => button.click()")
+    document = json.loads(Path(waited.value.path()).read_text(encoding="utf-8"))
+    assert (document["spec"]["B"], document["fit"]["gpu"]) == (64, "rtx-4090")
+    assert calculator.page.evaluate("location.search") == "?B=64&gpu=rtx-4090"
+    assert calculator.slot("verdict").is_visible()
+
+
+def test_buttons_pressed_right_after_reset(visit: Callable[..., Any]) -> None:
+    calculator = linked(visit, "?B=64&gpu=rtx-4090")
+    calculator.shows("export", "--B 64")
+    calculator.page.evaluate(
+        """() => {
+          document.querySelector("[data-reset]").click();
+          document.querySelector('[data-action="fit-training"]').click();
+        }"""
+    )
+    calculator.shows("export", "--preset llama-3-8b --gpu h100-sxm --fit training")
+    assert calculator.field("B").input_value() == "1"
+    assert calculator.page.evaluate("location.search") == ""
+
+
+def test_copied_command_is_about_the_form_as_it_is(visit: Callable[..., Any]) -> None:
+    visitor = visit(PAGE, permissions=["clipboard-read", "clipboard-write"])
+    calculator = Calculator(visitor.page)
+    calculator.fill("B", "2")
+    calculator.shows("export", "--B 2")
+    calculator.page.evaluate(
+        """() => {
+          const field = document.querySelector('[name="B"]');
+          field.value = "5";
+          field.dispatchEvent(new Event("input", {bubbles: true}));
+        }"""
+    )
+    calculator.root.locator('[data-copy="command"]').click()
+    calculator.root.locator("[data-status]", has_text="Скопировано").wait_for()
+    assert "--B 5" in calculator.page.evaluate("navigator.clipboard.readText()")
+
+
 def test_first_click_on_export_is_not_lost(visit: Callable[..., Any]) -> None:
     page = visit(PAGE).page
     with page.expect_download(timeout=START_MS) as download:

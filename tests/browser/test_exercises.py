@@ -237,7 +237,7 @@ def test_two_tabs_do_not_lose_a_solution(exercise: Exercise) -> None:
 
 
 def test_spoiled_python_is_replaced(exercise: Exercise) -> None:
-    exercise.write("import json\njson.dumps = lambda *_, **__: 'zzz'")
+    exercise.write("import json\njson.JSONEncoder.encode = lambda *_: 'zzz'")
     assert "испортил Python" in exercise.press("run")
     exercise.write(RIGHT)
     exercise.press("check")
@@ -291,6 +291,47 @@ def test_two_exercises_share_one_python(visit: Callable[..., Any]) -> None:
         exercise.press("check")
     assert sum(url.endswith(".wasm") for url in arrived.requests) == 1
     assert len(arrived.page.workers) == 1
+
+
+def test_reset_cancels_a_queued_check(visit: Callable[..., Any], site: Path) -> None:
+    """Проверка ждёт за чужим бесконечным циклом, а код уже сброшен: решённым упражнение не становится."""
+    page = visit(f"lessons/{WEEK}.html").page
+    first, second = tasks(site, WEEK)[:2]
+    one, other = Exercise(page, first.id), Exercise(page, second.id)
+    one.open()
+    other.open()
+    one.press("run")
+    other.write(second.solution)
+    one.write("while True:\n    pass")
+    one.root.locator('[data-do="run"]').click()
+    other.root.locator('[data-do="check"]').click()
+    other.root.locator('[data-do="reset"]').click()
+    one.root.locator(".nanolm-check-error", has_text="дольше 5").wait_for(timeout=START_MS)
+    assert one.press("run")  # очередь дошла до конца
+    assert other.root.locator("[data-output]").inner_text() == ""
+    assert "nanolm-solved" not in other.root.get_attribute("class")
+    assert page.evaluate(f"localStorage.getItem('nanolm:exercise:{second.id}')") is None
+
+
+def test_value_too_deep_for_the_browser(exercise: Exercise) -> None:
+    """Стек браузера переполнен: причина по-русски, Python снова работает."""
+    exercise.write("x = []\nfor i in range(200_000):\n    x = [x]\nx")
+    text = exercise.press("run")
+    assert "вложен" in text
+    assert "call stack" not in text
+    exercise.write("print(6 * 7)")
+    assert "42" in exercise.press("run")
+
+
+def test_garbage_in_the_storage_does_not_kill_the_exercise(visit: Callable[..., Any], site: Path) -> None:
+    visitor = visit(f"lessons/{WEEK}.html")
+    task = tasks(site, WEEK)[0]
+    visitor.page.evaluate(f"localStorage.setItem('nanolm:exercise:{task.id}', '{{\"code\": 5}}')")
+    visitor.go(f"lessons/{WEEK}.html")
+    exercise = Exercise(visitor.page, task.id)
+    exercise.open()
+    exercise.press("check")
+    assert exercise.shows("not-started")
 
 
 if SITE is None:

@@ -140,6 +140,23 @@ def test_three_minutes(visit: Callable[..., Any], width: int, theme: str) -> Non
     assert trainer.slot("solution4").locator("details").count() == 0
 
 
+def test_buttons_pressed_in_a_row_stay_on_one_problem(visit: Callable[..., Any]) -> None:
+    """«Следующая» и сразу «Подсказка»: подсказка — к новой задаче, и ответ судят по ней же."""
+    trainer = Trainer(visit(f"{PAGE}?level=2&kind=kv&seed=1").page)
+    following = problem(2, 2, "kv")
+    trainer.shows("question1", problem(1, 2, "kv").text)
+    trainer.page.evaluate(
+        """() => {
+          document.querySelector('button[data-action="next"]').click();
+          document.querySelector('button[data-action="hint"]').click();
+        }"""
+    )
+    trainer.shows("hints", following.hints[0])
+    trainer.shows("question1", following.text)
+    trainer.answer(following.expected)
+    trainer.shows("verdict1", f"Верно: {following.expected}")
+
+
 def test_modes_change_what_is_seen(visit: Callable[..., Any]) -> None:
     trainer = Trainer(visit(PAGE).page)
     assert trainer.field("answer2").is_hidden()
