@@ -47,14 +47,16 @@ def whole_from(text: str) -> int:
             text = f"{amount}e{len(str(step)) - 1}"
             break
     mantissa, scaled, exponent = text.lower().partition("e")
-    units, _, fraction = mantissa.partition(".")
-    power = (int(exponent) if scaled else 0) - len(fraction)
-    if power > _LARGEST_POWER:
+    before, _, after = mantissa.partition(".")
+    power = (int(exponent) if scaled else 0) - len(after)
+    if abs(power) > _LARGEST_POWER:
         raise OverflowError(text)
-    number, rest = divmod(int(units + fraction), 10 ** max(0, -power))
-    if rest or (len(fraction) == 3 and not scaled):
+    large: int = 10 ** max(0, power)
+    small: int = 10 ** max(0, -power)
+    value, rest = divmod(int(before + after), small)
+    if rest or (len(after) == 3 and not scaled):
         raise ValueError(f"{text}: не целое число")
-    return number * 10 ** max(0, power)
+    return value * large
 
 
 #: Больше не бывает ни одного осмысленного числа, а степень считается долго.

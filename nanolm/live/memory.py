@@ -54,15 +54,15 @@ class _Record:
 
     def __init__(self, module: ModuleType, own: bool) -> None:
         self.module, self.names = module, dict(vars(module))
-        values = list(self.names.values()) if own else []
+        values: list[Any] = list(self.names.values()) if own else []
         classes = [one for one in values if isinstance(one, type) and one.__module__ == module.__name__]
         self.classes = [(one, dict(vars(one))) for one in classes]
         self.contents = [(one, one.copy()) for one in values if isinstance(one, (dict, list, set))]
 
     def restore(self) -> None:
         _put_back(self.module, self.names)
-        for one, before in self.classes:
-            _put_back(one, before)
+        for owner, names in self.classes:
+            _put_back(owner, names)
         for one, before in self.contents:
             if one != before:
                 one.clear()
