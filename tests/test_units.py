@@ -253,6 +253,8 @@ def test_whole_number_as_people_write_it(text: str, value: int) -> None:
         "8,192",
         "32.000",
         "5e",
+        "1e-999999999",
+        "1e999999999",
         "e5",
     ],
 )
