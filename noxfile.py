@@ -193,6 +193,15 @@ class SiteHandler(SimpleHTTPRequestHandler):
         super().end_headers()
 
 
+class SiteServer(ThreadingHTTPServer):
+    """Сервер, которого не тревожит браузер, оборвавший загрузку: так бывает при каждом переходе."""
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Промолчать об обрыве связи, об остальном сказать."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
+
+
 @session(venv_backend="none", default=False)
 def serve(session: nox.Session) -> None:
     """Открыть собранный сайт на этой машине; порт выбирается сам или задаётся: nox -s serve -- 8000."""
@@ -200,7 +209,7 @@ def serve(session: nox.Session) -> None:
         session.error("Сайта нет: сначала соберите его командой nox -s docs.")
     port = int(session.posargs[0]) if session.posargs else 0
     handler = partial(SiteHandler, directory=str(HTML))
-    with ThreadingHTTPServer(("127.0.0.1", port), handler) as server:
+    with SiteServer(("127.0.0.1", port), handler) as server:
         session.log("Сайт: http://127.0.0.1:%d/ (остановить — Ctrl+C)", server.server_address[1])
         try:
             server.serve_forever()

@@ -55,7 +55,8 @@ RECALCULATE = """async ([name, value]) => {
   const begun = performance.now();
   const changed = new Promise((resolve) => {
     const watch = new MutationObserver(() => { watch.disconnect(); resolve(performance.now() - begun); });
-    for (const slot of root.querySelectorAll("[data-slot]")) watch.observe(slot, {childList: true});
+    // Число рядом с ползунком меняется сразу, без Python: это ещё не ответ.
+    for (const slot of root.querySelectorAll("[data-slot]:not(output)")) watch.observe(slot, {childList: true});
   });
   field.dispatchEvent(new Event("input", {bubbles: true}));
   const markup = await changed;

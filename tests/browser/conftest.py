@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -60,11 +61,20 @@ class Handler(SimpleHTTPRequestHandler):
         """Молчать."""
 
 
+class Server(ThreadingHTTPServer):
+    """Сервер, который молчит о загрузках, оборванных закрытой страницей."""
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Сказать обо всём, кроме обрыва связи."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
+
+
 @pytest.fixture(scope="session")
 def server(site: Path) -> Iterator[str]:
     """Адрес сайта: http://127.0.0.1:порт/site/."""
     Handler.policy = (site.parent / "csp.txt").read_text(encoding="utf-8").strip()
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(site))) as running:
+    with Server(("127.0.0.1", 0), partial(Handler, directory=str(site))) as running:
         threading.Thread(target=running.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{running.server_address[1]}/site/"
         running.shutdown()
