@@ -54,7 +54,7 @@ def test_names_carry_fingerprints(site: Path) -> None:
     assert odd == ["main.js"]
 
 
-def test_policy_is_strict() -> None:
+def test_policy_is_strict(server: str) -> None:
     rules = dict(rule.strip().split(" ", 1) for rule in Handler.policy.split(";"))
     words = rules["script-src"].split()
     assert {"'unsafe-inline'", "'unsafe-eval'", "*", "data:", "blob:"}.isdisjoint(words)
