@@ -131,15 +131,13 @@ class _Canvas:
         return f'<polyline class="nanolm-curve-{number}" points="{path}" vector-effect="non-scaling-stroke"/>'
 
     def marks(self, marks: Iterable[tuple[float, float, str, bool]]) -> Iterator[str]:
-        """Точки с подписями; подпись, которая легла бы на прежнюю, сдвигается."""
+        """Точки с подписями: каждая — с той стороны, где её просили, если там не рамка и не прежняя подпись."""
         taken: list[float] = []
         for x, y, text, above in marks:
             at = self.height(y)
-            # У самого края подпись переходит на другую сторону, чтобы не уйти за рамку.
-            level = at - 9 if (above and at - 22 > self.top) or at + 20 > self.bottom else at + 19
-            for other in taken:
-                if abs(level - other) < _LINE:
-                    level = other + (_LINE if level >= other else -_LINE)
+            sides = [at - 9, at + 19] if above else [at + 19, at - 9]
+            inside = [side for side in sides if self.top + 13 < side < self.bottom - 1] or sides
+            level = next((side for side in inside if all(abs(side - other) >= _LINE for other in taken)), inside[0])
             taken.append(level)
             yield self.mark(self.x.place(x), at, text, level)
 

@@ -79,3 +79,11 @@ def test_stacked_bar_fills_its_total() -> None:
 
 def test_bars_of_nothing_are_still_a_picture() -> None:
     Page(chart.stacked_bars("toy", "Память", "Пусто", [("пусто", [])]))
+
+
+def test_labels_of_close_points_do_not_overlap() -> None:
+    """Вторая подпись легла бы на первую и уходит на другую сторону своей точки."""
+    markup = drawn(marks=[(10, 25, "первая", False), (30, 22, "вторая", False)])
+    levels = [float(found) for found in re.findall(r'class="nanolm-note"[^>]* y="([\d.]+)"', markup)]
+    assert len(levels) == 2
+    assert abs(levels[0] - levels[1]) >= 17
