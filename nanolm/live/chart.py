@@ -94,7 +94,7 @@ def lines(
 
 
 #: Высота строки подписи, пиксели.
-_LINE = 17
+_LINE = 15
 
 
 class _Canvas:
@@ -137,7 +137,8 @@ class _Canvas:
             at = self.height(y)
             sides = [at - 9, at + 19] if above else [at + 19, at - 9]
             inside = [side for side in sides if self.top + 13 < side < self.bottom - 1] or sides
-            level = next((side for side in inside if all(abs(side - other) >= _LINE for other in taken)), inside[0])
+            # Ближе строки подписи сливаются; дальше неё сторона выбирается та, которую просили.
+            level = max(inside, key=lambda side: min([_LINE, *(abs(side - other) for other in taken)]))
             taken.append(level)
             yield self.mark(self.x.place(x), at, text, level)
 

@@ -86,4 +86,4 @@ def test_labels_of_close_points_do_not_overlap() -> None:
     markup = drawn(marks=[(10, 25, "первая", False), (30, 22, "вторая", False)])
     levels = [float(found) for found in re.findall(r'class="nanolm-note"[^>]* y="([\d.]+)"', markup)]
     assert len(levels) == 2
-    assert abs(levels[0] - levels[1]) >= 17
+    assert abs(levels[0] - levels[1]) >= 15
